@@ -1,0 +1,104 @@
+"""
+What can go wrong, as a tree for errors and a table for failures.
+
+SweepError                  one clear message for the user, exit status 2; nothing has run
+├── ConfigError             the sweep file or an override is wrong
+├── DataUnavailable         a data set is not there; the message says what to put where
+├── StoreUnavailable        MLflow or the output folder can't be used
+└── StoreBusy               another driver holds the store
+
+StageFailed                 a stage ran and did not succeed; becomes a result, never ends a sweep
+
+A failure's class says whether the stage is tried again within the sweep and whether the record counts as final for later sweeps.
+"""
+
+import signal
+from typing import NamedTuple
+
+
+class SweepError(Exception):
+    """The message is for the user as it stands."""
+
+
+class ConfigError(SweepError):
+    """The sweep file or an override is wrong."""
+
+
+class DataUnavailable(SweepError):
+    """A data set was found nowhere."""
+
+
+class StoreUnavailable(SweepError):
+    """The ledger can't be read or written."""
+
+
+class StoreBusy(SweepError):
+    """Another driver writes to this store."""
+
+
+class StageFailed(Exception):
+    """A stage did not succeed. `failure_class` is a key of FAILURE_CLASSES, `message` one line."""
+
+    def __init__(self, failure_class: str, message: str):
+        super().__init__(message)
+        self.failure_class = failure_class
+        self.message = message
+
+
+class Policy(NamedTuple):
+    """How a class of failures is treated."""
+
+    retries: int  # further attempts within one sweep
+    final: bool  # whether a later sweep takes the record for the stage's outcome
+
+
+FAILURE_CLASSES = {
+    # the environment was at fault: tried again, never final
+    "env_unavailable": Policy(1, False),
+    "data_unavailable": Policy(0, False),
+    "device_unavailable": Policy(1, False),
+    "preempted": Policy(3, False),
+    "tracking_failed": Policy(1, False),
+    "timeout": Policy(1, False),
+    "oom_host": Policy(0, False),
+    "oom_gpu": Policy(0, False),
+    "unstable": Policy(1, False),
+    # the stage's own outcome: final until its inputs or its sources change
+    "train_failed": Policy(0, True),
+    "diverged": Policy(0, True),
+    "transplant_failed": Policy(0, True),
+    "convert_failed": Policy(0, True),
+    "load_failed": Policy(0, True),
+    "inference_failed": Policy(0, True),
+    "measure_failed": Policy(0, True),
+    "attack_failed": Policy(0, True),
+    "crash_signal": Policy(0, True),
+    # follows from another stage's failure; decided anew by the graph each time
+    "upstream_failed": Policy(0, False),
+}
+
+STAGE_FAILURE = {
+    "train": "train_failed",
+    "transplant": "transplant_failed",
+    "convert": "convert_failed",
+    "evaluate": "inference_failed",
+    "measure": "measure_failed",
+    "attack": "attack_failed",
+}
+"""The class of an ordinary exception, by the kind of stage that raised it."""
+
+_RAISED_BY_CODE = {signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGILL, signal.SIGFPE, signal.SIGTRAP, signal.SIGSYS}
+
+
+def class_of_death(returncode: int | None) -> tuple[str, str]:
+    """Failure class and message of a worker that ended in the middle of a stage.
+
+    Signals that code raises by itself are the stage's own crash; SIGKILL and SIGTERM come from outside (an operator, the
+    kernel's memory killer, a lost node), so the stage deserves another attempt.
+    """
+    if returncode is None or returncode >= 0:
+        return "crash_signal", f"the worker exited with status {returncode} in the middle of the stage"
+    name = signal.Signals(-returncode).name
+    if signal.Signals(-returncode) in _RAISED_BY_CODE:
+        return "crash_signal", f"the worker was ended by {name}"
+    return "preempted", f"the worker was ended from outside by {name}"

@@ -1,0 +1,129 @@
+"""The bridge to ART: any model behind plain functions, as the classifier that ART's attacks work on.
+
+Conventions, once for every framework and runtime: logits and not probabilities, channels last, values in [0, 1], float32 to the
+model whatever ART hands over (it computes partly in float64), gradients per example and of one loss, so that none of them depends on
+the batch an example is in.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, NoReturn
+
+import numpy as np
+from art.estimators.classification.classifier import ClassGradientsMixin, ClassifierMixin
+from art.estimators.estimator import BaseEstimator, LossGradientsMixin, NeuralNetworkMixin
+
+Predict = Callable[[np.ndarray], np.ndarray]
+"""Images float32 (N, H, W, C) to logits (N, classes)."""
+LossGradient = Callable[[np.ndarray, np.ndarray], np.ndarray]
+"""Images and labels int64 (N,) to d cross-entropy / d images, per example and not averaged: (N, H, W, C)."""
+ClassGradient = Callable[[np.ndarray, np.ndarray | None], np.ndarray]
+"""Images, and one class per example or None, to d logit / d images: (N, H, W, C), or (N, classes, H, W, C) for None."""
+
+
+class Queries(NamedTuple):
+    """What an attack has asked of a model so far, ART's own checks of success included."""
+
+    forward: int  # inputs whose logits were computed
+    gradient: int  # (input, output) pairs whose gradient was computed; the output is the loss or one class
+
+
+class BlackBox(ClassifierMixin, NeuralNetworkMixin, BaseEstimator):
+    """A model that answers with logits."""
+
+    estimator_params = BaseEstimator.estimator_params + NeuralNetworkMixin.estimator_params + ClassifierMixin.estimator_params
+
+    def __init__(self, predict: Predict, input_shape: Sequence[int], classes: int) -> None:
+        super().__init__(model=None, clip_values=(0.0, 1.0), preprocessing=None, channels_first=False)
+        self._predict = predict
+        self._input_shape = tuple(input_shape)
+        self.nb_classes = classes
+        self.queries = Queries(0, 0)
+
+    @property
+    def input_shape(self) -> tuple[int, ...]:
+        """(H, W, C)."""
+        return self._input_shape
+
+    def predict(self, x: np.ndarray, batch_size: int = 128, **kwargs: Any) -> np.ndarray:
+        """Logits float32 (N, classes). The model batches by itself: `batch_size` is ART's and changes nothing."""
+        self._count(forward=len(x))
+        return _own(self._predict(_images(x)))
+
+    def fit(self, x: np.ndarray, y: np.ndarray, batch_size: int = 128, nb_epochs: int = 20, **kwargs: Any) -> NoReturn:
+        """ART's base asks for it; training is not the business of an attack."""
+        raise NotImplementedError("an attack never trains the model")
+
+    def get_activations(self, x: np.ndarray, layer: Any, batch_size: int = 128, framework: bool = False) -> NoReturn:
+        """ART's base asks for it; no attack of the table does."""
+        raise NotImplementedError("this bridge gives no inner activations")
+
+    def _count(self, forward: int = 0, gradient: int = 0) -> None:
+        self.queries = Queries(self.queries.forward + forward, self.queries.gradient + gradient)
+
+
+class LossGradientModel(LossGradientsMixin, BlackBox):
+    """White box, as far as the gradient of the loss goes."""
+
+    def __init__(self, predict: Predict, input_shape: Sequence[int], classes: int, loss_gradient: LossGradient) -> None:
+        super().__init__(predict, input_shape, classes)
+        self._loss_gradient = loss_gradient
+
+    def loss_gradient(self, x: np.ndarray, y: np.ndarray, **kwargs: Any) -> np.ndarray:
+        """d cross-entropy / dx, float32 like x. `y` is one-hot or indices. Raises FloatingPointError for NaN, which ART would take
+        for a gradient of zero and so for robustness."""
+        self._count(gradient=len(x))
+        return _own(self._loss_gradient(_images(x), _labels(y)), gradient=True)
+
+
+class WhiteBox(ClassGradientsMixin, LossGradientModel):
+    """A model that also gives the gradient of each logit."""
+
+    def __init__(
+        self, predict: Predict, input_shape: Sequence[int], classes: int, loss_gradient: LossGradient, class_gradient: ClassGradient
+    ) -> None:
+        super().__init__(predict, input_shape, classes, loss_gradient)
+        self._class_gradient = class_gradient
+
+    def class_gradient(self, x: np.ndarray, label: Any = None, **kwargs: Any) -> np.ndarray:
+        """d logit / dx, float32: (N, classes, H, W, C), or (N, 1, H, W, C) for a label: one for all inputs or one for each.
+
+        Raises FloatingPointError for NaN.
+        """
+        if label is None:
+            self._count(gradient=len(x) * self.nb_classes)
+            return _own(self._class_gradient(_images(x), None), gradient=True)
+        self._count(gradient=len(x))
+        labels = np.broadcast_to(np.asarray(label, dtype=np.int64), (len(x),))
+        return _own(self._class_gradient(_images(x), labels), gradient=True)[:, np.newaxis]
+
+
+def wrap(
+    predict: Predict,
+    input_shape: Sequence[int],
+    classes: int,
+    loss_gradient: LossGradient | None = None,
+    class_gradient: ClassGradient | None = None,
+) -> BlackBox:
+    """The estimator that offers what the given functions can do; ART refuses an attack that needs more."""
+    if loss_gradient is None:
+        return BlackBox(predict, input_shape, classes)
+    if class_gradient is None:
+        return LossGradientModel(predict, input_shape, classes, loss_gradient)
+    return WhiteBox(predict, input_shape, classes, loss_gradient, class_gradient)
+
+
+def _images(x: np.ndarray) -> np.ndarray:
+    return np.ascontiguousarray(x, dtype=np.float32)
+
+
+def _labels(y: np.ndarray) -> np.ndarray:
+    y = np.asarray(y)
+    return (y.argmax(axis=1) if y.ndim == 2 and y.shape[1] > 1 else y.ravel()).astype(np.int64)
+
+
+def _own(values: np.ndarray, gradient: bool = False) -> np.ndarray:
+    """A float32 copy: ART writes into what it gets, and a model's answer may be a view of a read-only buffer."""
+    copy = np.array(values, dtype=np.float32)
+    if gradient and np.isnan(copy).any():
+        raise FloatingPointError(f"the gradient of {int(np.isnan(copy).reshape(len(copy), -1).any(axis=1).sum())} inputs is NaN")
+    return copy

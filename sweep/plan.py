@@ -1,0 +1,279 @@
+"""From cells to the graph of distinct stages. Pure: two cells that need the same work name the same stage, by the hash of all its inputs."""
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from sweep import attacks, sources
+from sweep.config import NO_ATTACK, Sweep
+from sweep.contracts import Layers
+from sweep.errors import ConfigError
+from sweep.facts import Component, Facts
+from sweep.grid import NATIVE, TRANSPLANT, Cell, DatasetFacts, Route, expand, layers_of, route, unsupported
+
+WHITE_BOX = "white-box"
+TRANSFER = "transfer:same-weights"
+
+
+class Host(NamedTuple):
+    """Where measurements are taken, and what trains: part of the keys of the stages whose results depend on it."""
+
+    name: str
+    cpu: str
+    processor: str  # `cpu` or `gpu`
+
+
+@dataclass(frozen=True)
+class PreparedData:
+    """A data set as the plan sees it: what it is and which of its examples are for what, by digest."""
+
+    name: str
+    digest: str
+    splits: str
+    shape: tuple[int, int, int]
+    classes: int
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One unit of work. `settings` and the keys in `inputs` are everything that its result depends on; the key is their hash."""
+
+    kind: str
+    settings: Mapping[str, Any]
+    inputs: Mapping[str, str]
+    key: str
+    label: str
+    gpu: bool = False
+
+
+@dataclass(frozen=True)
+class PlannedCell:
+    """A cell with the stages it is made of, by role, or with the reason why it can't run."""
+
+    cell: Cell
+    key: str
+    reason: str | None = None
+    stages: Mapping[str, str] = field(default_factory=dict)
+    params: Mapping[str, Any] = field(default_factory=dict)
+    access: str | None = None
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Cells in the order of the grid, stages by key with every input before what reads it."""
+
+    cells: Sequence[PlannedCell]
+    stages: Mapping[str, Stage]
+
+    def upstream(self, key: str) -> list[str]:
+        """All stages that a stage rests on, itself included, inputs first."""
+        found: dict[str, None] = {}
+        for above in self.stages[key].inputs.values():
+            found.update(dict.fromkeys(self.upstream(above)))
+        found[key] = None
+        return list(found)
+
+
+def make(sweep: Sweep, facts: Facts, data: Mapping[str, PreparedData], host: Host) -> Plan:
+    """The plan of a sweep. Raises ConfigError for settings that can't be meant."""
+    builder = _Builder(sweep, facts, data, host)
+    cells = [builder.cell(cell) for cell in expand(sweep)]
+    if not cells:
+        raise ConfigError("exclude: every cell of the grid is excluded")
+    return Plan(cells, builder.stages)
+
+
+def digest(*parts: Any) -> str:
+    """A short hash of JSON-able parts."""
+    return hashlib.sha256(json.dumps(parts, sort_keys=True, separators=(",", ":")).encode()).hexdigest()[:20]
+
+
+class _Builder:
+    """Collects stages while cells are translated; each method returns the key of the stage it names."""
+
+    def __init__(self, sweep: Sweep, facts: Facts, data: Mapping[str, PreparedData], host: Host) -> None:
+        self.sweep, self.facts, self.data, self.host = sweep, facts, data, host
+        self.stages: dict[str, Stage] = {}
+        self._layers: dict[tuple[str, str], Layers | ValueError] = {}
+
+    def cell(self, cell: Cell) -> PlannedCell:
+        layers = self._layers_of(cell)
+        reason = unsupported(cell, self.sweep, self.facts, layers)
+        params = cell.axes() | {
+            "framework_version": self.facts.frameworks[cell.framework].version,
+            "runtime_version": self.facts.runtimes[cell.runtime].version or self.facts.frameworks[cell.framework].version,
+        }
+        attack = self._attack_settings(cell)
+        params |= {f"attack_{name}": value for name, value in attack.items()}
+        training = self.sweep.training(cell.dataset, cell.architecture).model_dump()
+        key = digest(cell.axes(), attack, training, self.sweep.same_weights_from if cell.weights == "same" else None)
+        if reason is not None:
+            return PlannedCell(cell, key, reason, {}, params)
+        assert not isinstance(layers, ValueError)
+        return self._runnable(cell, key, layers, attack, params)
+
+    def _runnable(self, cell: Cell, key: str, layers: Layers, attack: Mapping[str, Any], params: dict[str, Any]) -> PlannedCell:
+        runtime = self.facts.runtimes[cell.runtime]
+        way = self._route(cell, runtime, layers)
+        assert way is not None, "a cell without a route is a skip"
+        stages = {"source": self._source(cell, layers)}
+        stages["source_evaluation"] = self._evaluate(cell, stages["source"], self._native(), None)
+        stages["model"] = self._deployed(cell, stages["source"], runtime, cell.quantization, way)
+        stages["evaluation"] = self._evaluate(cell, stages["model"], runtime, stages["source_evaluation"])
+        if self.sweep.measure.enabled:
+            stages["measurement"] = self._measure(cell, stages["model"], stages["source"], runtime, layers)
+        access = None
+        if cell.attack != NO_ATTACK:
+            access = WHITE_BOX if stages["model"] == stages["source"] else TRANSFER
+            crafted = self._craft(cell, stages["source"], attack)
+            stages["attack"] = crafted if access == WHITE_BOX else self._transfer(cell, stages["model"], crafted, runtime)
+        return PlannedCell(cell, key, None, stages, params | {"route": way.name}, access)
+
+    def _source(self, cell: Cell, layers: Layers) -> str:
+        """The cell's framework with trained weights, its own or the master's."""
+        master = self.sweep.same_weights_from
+        if cell.weights == "trained" or master == cell.framework:
+            return self._train(cell, cell.framework, layers)
+        assert master is not None
+        return self._transplant(cell, self._train(cell, master, layers), cell.framework)
+
+    def _train(self, cell: Cell, framework: str, layers: Layers) -> str:
+        component, data = self.facts.frameworks[framework], self.data[cell.dataset]
+        training = self.sweep.training(cell.dataset, cell.architecture)
+        plan = training.model_dump(exclude={"examples"}) | {"recipe": cell.recipe, "seed": cell.seed}
+        processor = self.host.processor if self.host.processor in component.facts["processors"] else "cpu"
+        settings = self._framework(component) | {
+            "architecture": cell.architecture,
+            "layers": layers,
+            "classes": data.classes,
+            "plan": plan,
+            "examples": training.examples,
+            "processor": processor,
+            **self._dataset(cell),
+        }
+        label = f"{framework} {cell.architecture} {cell.dataset} {cell.recipe} seed {cell.seed}"
+        return self._add("train", settings, {}, label, (f"sweep.frameworks.{framework}",), gpu=processor == "gpu")
+
+    def _transplant(self, cell: Cell, source: str, framework: str) -> str:
+        settings = self._framework(self.facts.frameworks[framework]) | self._dataset(cell) | {"seed": cell.seed}
+        label = f"{self.stages[source].label} to {framework}"
+        return self._add("transplant", settings, {"model": source}, label, (f"sweep.frameworks.{framework}",))
+
+    def _deployed(self, cell: Cell, source: str, runtime: Component, quantization: str, way: Route) -> str:
+        """The model that the runtime opens. A framework's own format needs no conversion."""
+        if way.target == NATIVE:
+            return source
+        if way.name.startswith(TRANSPLANT):
+            source = self._transplant(cell, source, way.exporter)
+        exporter = self.facts.frameworks[way.exporter]
+        settings = self._framework(exporter) | {"step": "export", "format": way.target, "seed": cell.seed}
+        label = f"{self.stages[source].label} to {way.target}"
+        exported = self._add("convert", settings, {"model": source}, label, (f"sweep.frameworks.{way.exporter}",))
+        settings = self._runtime(runtime) | {"step": "deploy", "quantization": quantization, "seed": cell.seed}
+        if quantization in runtime.facts["calibrated"]:
+            settings |= self._dataset(cell)
+        label = f"{self.stages[source].label} to {runtime.name} {quantization}"
+        return self._add("convert", settings, {"model": exported}, label, (f"sweep.runtimes.{runtime.name}",))
+
+    def _evaluate(self, cell: Cell, model: str, runtime: Component, source: str | None) -> str:
+        """A source's own evaluation is one stage, whatever is compared with it."""
+        if source is not None and model == self.stages[source].inputs["model"]:
+            return source
+        settings = self._runtime(runtime) | self._dataset(cell) | {
+            "device": cell.device,
+            "examples": self.sweep.evaluate.examples,
+            "reference_examples": self.sweep.evaluate.reference_examples if source is None else 0,
+            "seed": cell.seed,
+        }
+        inputs = {"model": model} | ({"source": source} if source is not None else {})
+        label = f"{self.stages[model].label} on {cell.device}"
+        return self._add("evaluate", settings, inputs, label, self._serving(cell, runtime, "sweep.metrics", "sweep.reference"))
+
+    def _measure(self, cell: Cell, model: str, source: str, runtime: Component, layers: Layers) -> str:
+        reference = self.facts.runtimes[self.sweep.measure.reference]
+        way = None if reference.missing else self._route(cell, reference, layers)
+        settings = self._runtime(runtime) | self._dataset(cell) | {
+            "device": cell.device,
+            "host": self.host.name,
+            "cpu": self.host.cpu,
+            "reference": {"runtime": reference.name, "version": reference.version, "lock": reference.lock} if way else None,
+            "processes": self.sweep.measure.processes,
+            "blocks": self.sweep.measure.blocks,
+            "throughput_batch": self.sweep.measure.throughput_batch,
+            "seed": cell.seed,
+        }
+        inputs = {"model": model}
+        if way is not None:
+            inputs["reference"] = self._deployed(cell, source, reference, "float32", way)
+        label = f"{self.stages[model].label} on {cell.device}"
+        return self._add("measure", settings, inputs, label, self._serving(cell, runtime, "sweep.timing", f"sweep.devices.{cell.device}"))
+
+    def _craft(self, cell: Cell, source: str, attack: Mapping[str, Any]) -> str:
+        settings = self._framework(self.facts.frameworks[cell.framework]) | self._dataset(cell) | {
+            "attack": cell.attack,
+            "attack_settings": dict(attack),
+            "access": WHITE_BOX,
+            "examples": self.sweep.attack.examples,
+            "seed": cell.seed,
+        }
+        modules = (f"sweep.frameworks.{cell.framework}", "sweep.estimator", "sweep.attacks", "sweep.metrics")
+        return self._add("attack", settings, {"model": source}, f"{self.stages[source].label} {cell.attack}", modules)
+
+    def _transfer(self, cell: Cell, model: str, crafted: str, runtime: Component) -> str:
+        settings = self._runtime(runtime) | self._dataset(cell) | {"access": TRANSFER, "device": cell.device, "seed": cell.seed}
+        label = f"{self.stages[model].label} {cell.attack} carried over"
+        inputs = {"model": model, "attack": crafted}
+        return self._add("attack", settings, inputs, label, self._serving(cell, runtime, "sweep.metrics"))
+
+    def _add(self, kind: str, settings: dict[str, Any], inputs: dict[str, str], label: str, modules: tuple[str, ...], gpu: bool = False) -> str:
+        settings["sources"] = sources.digest((f"sweep.stages.{kind}", *modules))
+        key = digest(kind, settings, inputs)
+        self.stages.setdefault(key, Stage(kind, settings, inputs, key, label, gpu))
+        return key
+
+    def _framework(self, component: Component) -> dict[str, Any]:
+        return {"framework": component.name} | self._component(component)
+
+    def _runtime(self, component: Component) -> dict[str, Any]:
+        return {"runtime": component.name} | self._component(component)
+
+    def _component(self, component: Component) -> dict[str, Any]:
+        return {
+            "version": component.version,
+            "lock": component.lock,
+            "threads": self.sweep.threads,
+            "options": self.sweep.options.get(component.name, {}),
+        }
+
+    def _dataset(self, cell: Cell) -> dict[str, Any]:
+        data = self.data[cell.dataset]
+        return {"dataset": data.name, "dataset_digest": data.digest, "splits": data.splits}
+
+    def _serving(self, cell: Cell, runtime: Component, *further: str) -> tuple[str, ...]:
+        """The modules that open a model; a framework's own where it serves itself."""
+        own = (f"sweep.frameworks.{cell.framework}",) if runtime.name == self._native().name else ()
+        return (f"sweep.runtimes.{runtime.name}", *own, *further)
+
+    def _native(self) -> Component:
+        """The runtime that opens frameworks' own formats."""
+        return next(runtime for runtime in self.facts.runtimes.values() if NATIVE in runtime.facts["accepts"])
+
+    def _route(self, cell: Cell, runtime: Component, layers: Layers) -> Route | None:
+        return route(self.facts.frameworks[cell.framework], runtime, layers, self.facts, self.sweep.transplant_routes)
+
+    def _attack_settings(self, cell: Cell) -> dict[str, Any]:
+        if cell.attack == NO_ATTACK:
+            return {}
+        return attacks.resolve(cell.attack, cell.dataset, self.sweep.settings.attack.get(cell.attack, {}))
+
+    def _layers_of(self, cell: Cell) -> Layers | ValueError:
+        at = (cell.architecture, cell.dataset)
+        if at not in self._layers:
+            data = self.data[cell.dataset]
+            try:
+                self._layers[at] = layers_of(cell.architecture, DatasetFacts(data.shape, data.classes))
+            except ValueError as error:
+                self._layers[at] = error
+        return self._layers[at]

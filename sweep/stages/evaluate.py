@@ -1,0 +1,41 @@
+"""Logits of a deployed model, and the exact ones of a framework's own."""
+
+import os
+
+import numpy as np
+
+from sweep import images, reference
+from sweep.stages.models import open_runtime, read_details, read_weights
+
+
+def run(settings, model, data, out):
+    """Write `logits.npy`, float32 (N, classes), for the first N test images (all where settings["examples"] is None).
+
+    For a framework's own model also `exact.npy`, float64, for the first settings["reference_examples"] of them: the same network
+    and weights computed in double precision from the neutral list. Returns what really ran.
+    """
+    inputs = images.load(data["folder"], "test", _indices(settings["examples"], data))
+    session, runtime = _session(settings, model)
+    np.save(os.path.join(out, "logits.npy"), runtime.predict(session, inputs))
+    if settings["reference_examples"]:
+        chosen = inputs[: settings["reference_examples"]]
+        np.save(os.path.join(out, "exact.npy"), reference.logits(read_details(model)["layers"], read_weights(model), chosen))
+    return {"metrics": {}, "runs": runtime.describe(session)}
+
+
+def predict(settings, model, arrays_file, out):
+    """Write `logits.npz` with the logits of every array in an .npz of images, under the same names."""
+    session, runtime = _session(settings, model)
+    with np.load(arrays_file, allow_pickle=False) as arrays:
+        np.savez(os.path.join(out, "logits.npz"), **{name: runtime.predict(session, arrays[name]) for name in arrays.files})
+    return {"metrics": {}, "runs": runtime.describe(session)}
+
+
+def _session(settings, model):
+    runtime, details = open_runtime(settings), read_details(model)
+    return runtime.open(os.path.join(model, details["file"]), settings["threads"], details), runtime
+
+
+def _indices(examples, data):
+    count = len(images.labels(data["folder"], "test"))
+    return np.arange(count if examples is None else min(examples, count))

@@ -1,0 +1,51 @@
+"""The worker's part of a measurement: one deployed model in a fresh process, timed in blocks when its owner says so."""
+
+import os
+import time
+
+import numpy as np
+
+from sweep import images, memory, timing
+from sweep.stages.models import open_runtime, read_details
+
+MEMORY_CALLS = 100
+_held = {}
+
+
+def prepare(settings, model, data):
+    """Open the model and go through the cold part. Returns seconds of load and first call, and peak bytes over the empty process.
+
+    The kernel's high-water mark is reset when the runtime is imported and nothing is loaded, and read after 100 inferences at batch 1.
+    """
+    inputs = images.load(data["folder"], "test", np.arange(settings["throughput_batch"]))
+    one = np.ascontiguousarray(inputs[:1])
+    runtime, details = open_runtime(settings), read_details(model)
+    base = memory.reset_peak()
+    started = time.perf_counter()
+    session = runtime.open(os.path.join(model, details["file"]), settings["threads"], details)
+    loaded = time.perf_counter()
+    runtime.predict(session, one)
+    called = time.perf_counter()
+    for _ in range(MEMORY_CALLS):
+        runtime.predict(session, one)
+    peak = memory.peak_bytes()
+    _held["latency"] = lambda: runtime.predict(session, one)
+    _held["throughput"] = lambda: runtime.predict(session, inputs)
+    return {"load_s": loaded - started, "first_call_s": called - loaded, "peak_bytes": peak - base, "runs": runtime.describe(session)}
+
+
+def warm_up():
+    """Warm the call at batch 1; returns how many calls make a block."""
+    timing.warm_up(_held["latency"])
+    return timing.calibrate(_held["latency"])
+
+
+def block(calls):
+    """Seconds per call over one block at batch 1."""
+    return timing.block(_held["latency"], calls)
+
+
+def throughput():
+    """Seconds per batch: the median of nine calls after one that warms."""
+    _held["throughput"]()
+    return float(np.median([timing.block(_held["throughput"], 1) for _ in range(9)]))

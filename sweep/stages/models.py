@@ -1,0 +1,68 @@
+"""Model folders: what stages hand to each other (`sweep.contracts` has the layout)."""
+
+import json
+import os
+
+import numpy as np
+
+from sweep import components
+
+
+def open_framework(settings):
+    """The configured framework module that a stage's settings name."""
+    return _configured("frameworks", settings["framework"], settings)
+
+
+def open_runtime(settings):
+    """The runtime module that a stage's settings name, with its options set."""
+    runtime = components.load("runtimes", settings["runtime"])
+    if runtime.FACTS["options"]:
+        runtime.set_options(dict(settings["options"], seed=settings["seed"]))
+    return runtime
+
+
+def _configured(kind, name, settings):
+    module = components.load(kind, name)
+    module.configure(settings["threads"])
+    if module.FACTS["options"]:
+        module.set_options(settings["options"])
+    return module
+
+
+def write_model(framework, model, network, settings, out):
+    """Write a framework's model: weights in the canonical layout, the native file, and model.json last."""
+    np.savez(os.path.join(out, "weights.npz"), **framework.get_weights(model))
+    file = framework.save(model, out)
+    shape = network[0]["shape"]
+    write_details(out, framework=settings["framework"], format="native", file=file, layers=network, classes=settings["classes"], input_shape=shape)
+
+
+def write_details(out, **details):
+    with open(os.path.join(out, "model.json"), "w") as file:
+        json.dump(details, file)
+
+
+def read_details(folder):
+    """A model folder's model.json."""
+    with open(os.path.join(folder, "model.json")) as file:
+        return json.load(file)
+
+
+def read_weights(folder):
+    """Canonical weights of a folder that a framework wrote."""
+    with np.load(os.path.join(folder, "weights.npz"), allow_pickle=False) as weights:
+        return dict(weights)
+
+
+def load_model(framework, folder):
+    """A framework's model from a folder that train or transplant wrote, and its details."""
+    details = read_details(folder)
+    return framework.load(os.path.join(folder, details["file"]), details["layers"]), details
+
+
+def deployed_bytes(folder):
+    """Size of the deployed file, or of all files of a deployed folder, in bytes."""
+    path = os.path.join(folder, read_details(folder)["file"])
+    if os.path.isfile(path):
+        return os.path.getsize(path)
+    return sum(os.path.getsize(os.path.join(at, name)) for at, _folders, names in os.walk(path) for name in names)

@@ -1,0 +1,49 @@
+"""What a toolchain offers: facts, version and lock of every framework and runtime that its interpreter can import."""
+
+import hashlib
+import importlib.metadata
+import re
+import sys
+
+from sweep import components
+
+_REQUIREMENT = re.compile(r"\s*([A-Za-z0-9][A-Za-z0-9._-]*)")
+
+
+def run(kinds):
+    """By kind and name: {"facts", "version", "lock"}, or {"missing": why} where its packages do not import here."""
+    return {kind: {name: _component(kind, name) for name in components.names(kind)} for kind in kinds}
+
+
+def _component(kind, name):
+    try:
+        facts = components.load(kind, name).FACTS
+    except Exception as error:  # a broken package must not hide the healthy ones
+        return {"missing": "{}: {}".format(type(error).__name__, " ".join(str(error).split())[:300])}
+    distributions = [d for d in [facts["distribution"]] + list(facts.get("converters", [])) if d]
+    version = importlib.metadata.version(facts["distribution"]) if facts["distribution"] else ""
+    return {"facts": facts, "version": version, "lock": lock(distributions)}
+
+
+def lock(distributions):
+    """Digest of the interpreter's version and of these distributions with all they require, as installed.
+
+    A package that none of them requires can come and go without making finished work stale.
+    """
+    versions, queue = {}, list(distributions)
+    while queue:
+        name = _normal(queue.pop())
+        if name in versions:
+            continue
+        try:
+            found = importlib.metadata.distribution(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue  # required for an extra or another platform
+        versions[name] = found.version
+        queue.extend(_REQUIREMENT.match(line).group(1) for line in found.requires or [] if "extra ==" not in line)
+    text = "\n".join([sys.version.split()[0]] + ["{}=={}".format(*item) for item in sorted(versions.items())])
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _normal(name):
+    return re.sub(r"[-_.]+", "-", name).lower()
