@@ -10,7 +10,6 @@ ART is imported by `craft` alone, so that whoever plans a sweep can read the tab
 import difflib
 import importlib
 import math
-import numbers
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -40,7 +39,7 @@ class Distance:
                 value = float(Fraction(value))
             except (ValueError, ZeroDivisionError, OverflowError):
                 raise ValueError(value) from None
-        if isinstance(value, bool) or not isinstance(value, numbers.Real) or not 0 < value < math.inf:
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < math.inf:
             raise ValueError(value)
         return float(value)
 
@@ -56,7 +55,7 @@ class Integer:
     high: int
 
     def parse(self, value: Any) -> int:
-        if isinstance(value, bool) or not isinstance(value, numbers.Integral) or not self.low <= value <= self.high:
+        if isinstance(value, bool) or not isinstance(value, int) or not self.low <= value <= self.high:
             raise ValueError(value)
         return int(value)
 
@@ -96,7 +95,7 @@ class Attack:
 
 _DISTANCES = ("eps", "eps_step")
 _LARGEST_LINF = 1.0  # opposite corners of the image cube
-_RULES = {
+_RULES: dict[str, Rule] = {
     "norm": Choice(("inf", 2)),
     "eps": Distance(),
     "eps_step": Distance(),
@@ -221,12 +220,12 @@ def _nearest(word: object, valid: Mapping[str, Any]) -> str:
 
 @contextmanager
 def _seeded(seed: int) -> Iterator[None]:
-    before = np.random.get_state()  # noqa: NPY002 - ART draws from the global generator
-    np.random.seed(seed)  # noqa: NPY002
+    before = np.random.get_state()  # the global generator is the one that ART draws from
+    np.random.seed(seed)
     try:
         yield
     finally:
-        np.random.set_state(before)  # noqa: NPY002
+        np.random.set_state(before)
 
 
 def _check_threat_model(name: str, settings: Mapping[str, Any], x: np.ndarray, adversarial: np.ndarray) -> None:

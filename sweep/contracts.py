@@ -11,10 +11,14 @@ A **model folder** is what stages hand to each other:
 """
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, TypedDict
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypedDict
 
 import numpy as np
+
+if TYPE_CHECKING:
+    from sweep.workers import Limits, Pool, Shape
 
 Layers = list[dict[str, Any]]
 Weights = Mapping[str, np.ndarray]
@@ -63,6 +67,9 @@ class Framework(Protocol):
     def configure(self, threads: int) -> None:
         """Set threads and determinism, before anything else is called in this process."""
 
+    def set_options(self, options: dict[str, Any]) -> None:
+        """Only where FACTS["options"] is not empty: the sweep's `options.<framework>`."""
+
     def resolve(self, layers: Layers, recipe: str) -> Layers:
         """The list with every None filled: the framework's own default under `defaults`, the agreed value else."""
 
@@ -110,6 +117,8 @@ class RuntimeFacts(TypedDict):
     """What a runtime states of itself, as JSON."""
 
     distribution: str | None  # None: the framework's own
+    converters: list[str]  # further packages that `convert` needs, whose versions decide what it writes
+    options: dict[str, str]  # extra settings it takes from `options.<runtime>` of a sweep, each with its meaning
     accepts: dict[str, str]  # exported format -> the route's name
     format: str  # of the deployed file
     quantizations: list[str]  # rows of sweep.quantization
@@ -123,6 +132,9 @@ class Runtime(Protocol):
 
     FACTS: RuntimeFacts
 
+    def set_options(self, options: dict[str, Any]) -> None:
+        """Only where FACTS["options"] is not empty: the sweep's `options.<runtime>`, with the cell's `seed`."""
+
     def convert(self, source: Path, source_format: str, folder: Path, quantization: str, calibration: np.ndarray | None) -> str:
         """Write the deployed file; returns its name within folder. `calibration` is images (M, H, W, C), given when the row needs them."""
 
@@ -134,6 +146,48 @@ class Runtime(Protocol):
 
     def describe(self, session: Any) -> dict[str, Any]:
         """What really runs (execution provider, delegate, threads, graph optimisation level), as JSON, read back from the session."""
+
+
+@dataclass(frozen=True)
+class Bench:
+    """Where a device runs things: the workers of its actor, what they must be like, and where they log."""
+
+    pool: "Pool"
+    shape: "Shape"
+    limits: "Limits"
+    log: Path
+
+
+@dataclass
+class Samples:
+    """What a device measured of one model: blocks of seconds per call, a list for each fresh process, candidate and reference paired."""
+
+    candidate: list[list[float]] = field(default_factory=list)
+    reference: list[list[float]] = field(default_factory=list)  # empty where there is none
+    batch_seconds: list[float] = field(default_factory=list)  # per process, for one batch
+    opened: list[Mapping[str, Any]] = field(default_factory=list)  # per process: load_s, first_call_s, peak_bytes, runs
+    energy_j: float | None = None  # per inference at batch 1
+    facts: dict[str, str] = field(default_factory=dict)
+
+
+class DeviceFacts(TypedDict):
+    """What a device states of itself."""
+
+    latency: bool  # False for an emulator, which gives outputs and no times
+
+
+class Device(Protocol):
+    """Where a converted model runs; its code is the driver's side, since it may be reached by a network."""
+
+    FACTS: DeviceFacts
+
+    def run(self, bench: Bench, function: str, arguments: Mapping[str, Any]) -> Any:
+        """Run `sweep.stages.evaluate:run` or `:predict` with these arguments on the device; files are written where they say."""
+
+    def measure(
+        self, bench: Bench, candidate: Mapping[str, Any], reference: Mapping[str, Any] | None, processes: int, blocks: int, seed: int
+    ) -> Samples:
+        """Latency, load, memory and energy of the candidate, interleaved with the reference; by `sweep.timing`'s protocol."""
 
 
 class Architecture(Protocol):

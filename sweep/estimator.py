@@ -61,8 +61,8 @@ class BlackBox(ClassifierMixin, NeuralNetworkMixin, BaseEstimator):
         self.queries = Queries(self.queries.forward + forward, self.queries.gradient + gradient)
 
 
-class LossGradientModel(LossGradientsMixin, BlackBox):
-    """White box, as far as the gradient of the loss goes."""
+class LossWhiteBox(LossGradientsMixin, BlackBox):
+    """A model that also gives the gradient of its loss."""
 
     def __init__(self, predict: Predict, input_shape: Sequence[int], classes: int, loss_gradient: LossGradient) -> None:
         super().__init__(predict, input_shape, classes)
@@ -75,8 +75,8 @@ class LossGradientModel(LossGradientsMixin, BlackBox):
         return _own(self._loss_gradient(_images(x), _labels(y)), gradient=True)
 
 
-class WhiteBox(ClassGradientsMixin, LossGradientModel):
-    """A model that also gives the gradient of each logit."""
+class WhiteBox(ClassGradientsMixin, LossWhiteBox):
+    """A model that gives the gradient of each logit too."""
 
     def __init__(
         self, predict: Predict, input_shape: Sequence[int], classes: int, loss_gradient: LossGradient, class_gradient: ClassGradient
@@ -93,7 +93,7 @@ class WhiteBox(ClassGradientsMixin, LossGradientModel):
             self._count(gradient=len(x) * self.nb_classes)
             return _own(self._class_gradient(_images(x), None), gradient=True)
         self._count(gradient=len(x))
-        labels = np.broadcast_to(np.asarray(label, dtype=np.int64), (len(x),))
+        labels = np.array(np.broadcast_to(label, (len(x),)), dtype=np.int64)
         return _own(self._class_gradient(_images(x), labels), gradient=True)[:, np.newaxis]
 
 
@@ -104,11 +104,16 @@ def wrap(
     loss_gradient: LossGradient | None = None,
     class_gradient: ClassGradient | None = None,
 ) -> BlackBox:
-    """The estimator that offers what the given functions can do; ART refuses an attack that needs more."""
+    """The estimator that offers what the given functions can do; ART refuses an attack that needs more.
+
+    Raises ValueError for class gradients without a loss gradient, which no framework here has.
+    """
     if loss_gradient is None:
+        if class_gradient is not None:
+            raise ValueError("class gradients without a loss gradient")
         return BlackBox(predict, input_shape, classes)
     if class_gradient is None:
-        return LossGradientModel(predict, input_shape, classes, loss_gradient)
+        return LossWhiteBox(predict, input_shape, classes, loss_gradient)
     return WhiteBox(predict, input_shape, classes, loss_gradient, class_gradient)
 
 

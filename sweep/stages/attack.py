@@ -35,7 +35,7 @@ def serve(settings, model, address, key):
                 wire.send(connection, None, [answers[verb](*arrays)])
 
 
-def craft(settings, data, address, key, classes, out):
+def craft(settings, data, address, key, out):
     """The attacker's side: write `adversarial.npz` with index (into the test images), label, clean and adversarial images, and logits on both.
 
     Every image of the list is attacked, those that the model gets wrong included.
@@ -50,14 +50,14 @@ def craft(settings, data, address, key, classes, out):
             wire.send(connection, verb, arrays)
             return wire.receive(connection)[1][0]
 
-        target = estimator.WhiteBox(
-            predict=lambda x: call("predict", x),
-            loss_gradient=lambda x, y: call("loss_gradient", x, y),
-            class_gradient=lambda x, chosen=None: call("class_gradient", x) if chosen is None else call("class_gradient", x, chosen),
-            input_shape=clean.shape[1:],
-            classes=classes,
-        )
         before = call("predict", clean)
+        target = estimator.wrap(
+            lambda x: call("predict", x),
+            clean.shape[1:],
+            before.shape[1],
+            loss_gradient=lambda x, y: call("loss_gradient", x, y),
+            class_gradient=lambda x, of=None: call("class_gradient", x) if of is None else call("class_gradient", x, of),
+        )
         started = time.perf_counter()
         adversarial = attacks.craft(settings["attack"], settings["attack_settings"], target, clean, labels)
         seconds = time.perf_counter() - started
@@ -65,7 +65,7 @@ def craft(settings, data, address, key, classes, out):
     np.savez(
         os.path.join(out, "adversarial.npz"), index=chosen, label=labels, clean=clean, adversarial=adversarial, before=before, after=after,
     )
-    return {"metrics": {"attack_seconds": seconds}}
+    return {"metrics": {"attack_seconds": seconds}, "queries": sum(target.queries) / len(chosen)}
 
 
 def _connected(address, key):

@@ -5,21 +5,23 @@ import os
 import numpy as np
 
 from sweep import images, reference
-from sweep.stages.models import open_runtime, read_details, read_weights
+from sweep.stages.models import open_runtime, open_session, read_details, read_weights
 
 
 def run(settings, model, data, out):
-    """Write `logits.npy`, float32 (N, classes), for the first N test images (all where settings["examples"] is None).
+    """Write `logits.npy`, float32 (N, classes), for N test images (all where settings["examples"] is None), and `index.npy`, which they are.
 
     For a framework's own model also `exact.npy`, float64, for the first settings["reference_examples"] of them: the same network
     and weights computed in double precision from the neutral list. Returns what really ran.
     """
-    inputs = images.load(data["folder"], "test", _indices(settings["examples"], data))
+    chosen = indices(settings["examples"], data)
+    inputs = images.load(data["folder"], "test", chosen)
     session, runtime = _session(settings, model)
+    np.save(os.path.join(out, "index.npy"), chosen)
     np.save(os.path.join(out, "logits.npy"), runtime.predict(session, inputs))
     if settings["reference_examples"]:
-        chosen = inputs[: settings["reference_examples"]]
-        np.save(os.path.join(out, "exact.npy"), reference.logits(read_details(model)["layers"], read_weights(model), chosen))
+        few = inputs[: settings["reference_examples"]]
+        np.save(os.path.join(out, "exact.npy"), reference.logits(read_details(model)["layers"], read_weights(model), few))
     return {"metrics": {}, "runs": runtime.describe(session)}
 
 
@@ -31,11 +33,13 @@ def predict(settings, model, arrays_file, out):
     return {"metrics": {}, "runs": runtime.describe(session)}
 
 
+def indices(examples, data):
+    """The evaluated test images, in the order of the set: all, or the start of its fixed permutation."""
+    if examples is None:
+        return np.arange(len(images.labels(data["folder"], "test")))
+    return np.sort(np.load(data["splits"], allow_pickle=False)["attack"][:examples])
+
+
 def _session(settings, model):
     runtime, details = open_runtime(settings), read_details(model)
-    return runtime.open(os.path.join(model, details["file"]), settings["threads"], details), runtime
-
-
-def _indices(examples, data):
-    count = len(images.labels(data["folder"], "test"))
-    return np.arange(count if examples is None else min(examples, count))
+    return open_session(runtime, settings, model, details), runtime

@@ -1,12 +1,12 @@
 """The worker's part of a measurement: one deployed model in a fresh process, timed in blocks when its owner says so."""
 
-import os
 import time
 
 import numpy as np
 
-from sweep import images, memory, timing
-from sweep.stages.models import open_runtime, read_details
+from sweep import components, images, memory, timing
+from sweep.stages.evaluate import indices
+from sweep.stages.models import open_runtime, open_session, read_details
 
 MEMORY_CALLS = 100
 _held = {}
@@ -17,12 +17,14 @@ def prepare(settings, model, data):
 
     The kernel's high-water mark is reset when the runtime is imported and nothing is loaded, and read after 100 inferences at batch 1.
     """
-    inputs = images.load(data["folder"], "test", np.arange(settings["throughput_batch"]))
+    inputs = images.load(data["folder"], "test", indices(settings["throughput_batch"], data))
     one = np.ascontiguousarray(inputs[:1])
     runtime, details = open_runtime(settings), read_details(model)
+    if runtime.FACTS["distribution"] is None:  # the framework is the runtime, and importing it is not part of the model's memory
+        components.load("frameworks", details["framework"])
     base = memory.reset_peak()
     started = time.perf_counter()
-    session = runtime.open(os.path.join(model, details["file"]), settings["threads"], details)
+    session = open_session(runtime, settings, model, details)
     loaded = time.perf_counter()
     runtime.predict(session, one)
     called = time.perf_counter()

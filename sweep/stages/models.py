@@ -10,7 +10,11 @@ from sweep import components
 
 def open_framework(settings):
     """The configured framework module that a stage's settings name."""
-    return _configured("frameworks", settings["framework"], settings)
+    framework = components.load("frameworks", settings["framework"])
+    framework.configure(settings["threads"])
+    if framework.FACTS["options"]:
+        framework.set_options(settings["options"])
+    return framework
 
 
 def open_runtime(settings):
@@ -21,12 +25,16 @@ def open_runtime(settings):
     return runtime
 
 
-def _configured(kind, name, settings):
-    module = components.load(kind, name)
-    module.configure(settings["threads"])
-    if module.FACTS["options"]:
-        module.set_options(settings["options"])
-    return module
+class LoadFailed(Exception):
+    """A runtime can't open the deployed file."""
+
+
+def open_session(runtime, settings, folder, details):
+    """A session on a model folder's deployed file. Raises LoadFailed."""
+    try:
+        return runtime.open(os.path.join(folder, details["file"]), settings["threads"], details)
+    except Exception as error:  # what a runtime raises is its own affair; here it means one thing
+        raise LoadFailed("{}: {}".format(type(error).__name__, error)) from error
 
 
 def write_model(framework, model, network, settings, out):

@@ -18,7 +18,9 @@ def run(settings, data, out):
     """
     framework = open_framework(settings)
     plan, splits = settings["plan"], np.load(data["splits"], allow_pickle=False)
-    chosen = splits["train"][: settings["examples"]]
+    chosen = splits["train"]
+    if settings["examples"] is not None:  # drawn, since some sources are in the order of their classes
+        chosen = np.sort(np.random.RandomState(0).permutation(chosen)[: settings["examples"]])
     inputs, labels = images.load(data["folder"], "train", chosen), images.labels(data["folder"], "train", chosen)
     held_out = {
         "validation": (images.load(data["folder"], "train", splits["validation"]), images.labels(data["folder"], "train", splits["validation"])),

@@ -3,6 +3,7 @@
 import numpy as np
 
 from sweep import images, metrics, reference
+from sweep.stages.evaluate import indices
 from sweep.stages.models import open_framework, read_details, read_weights, write_model
 
 PROOF_EXAMPLES = 1000
@@ -17,7 +18,7 @@ def run(settings, model, data, out):
     framework, details, weights = open_framework(settings), read_details(model), read_weights(model)
     rebuilt = framework.build(details["layers"], "identical", 0)
     framework.set_weights(rebuilt, weights)
-    inputs = images.load(data["folder"], "test", np.arange(min(PROOF_EXAMPLES, len(images.labels(data["folder"], "test")))))
+    inputs = images.load(data["folder"], "test", indices(PROOF_EXAMPLES, data))
     exact = reference.logits(details["layers"], weights, inputs)
     difference = float(np.abs(framework.predict(rebuilt, inputs) - exact).max())
     rounding = float(np.abs(reference.logits(details["layers"], weights, inputs, np.float32) - exact).max())

@@ -1,0 +1,128 @@
+"""Ray actors: one host actor per node owns that node's workers; conversion and measurement have actors of their own.
+
+All are the same class around an `execution.Site`. The driver creates them before trials run and they outlive any trial. They hold no
+CPU: the calling trial's CPU is their budget, since an actor that wants one from inside a trial could wait forever.
+"""
+
+import os
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import ray
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+from sweep.errors import StageFailed
+from sweep.execution import Site
+from sweep.host import local_host
+from sweep.plan import Host
+from sweep.records import FAILED, Order, Result
+
+RESTART_SECONDS = 30.0
+CONVERTER, DEVICE = "converter", "device"
+MEASURING_RESOURCE = "measure"
+CONCURRENT_CALLS = 64
+
+
+@dataclass(frozen=True)
+class SiteSettings:
+    """What a site is made with; the cache is a path on each node."""
+
+    cache: str
+    keep: int
+    recycle_bytes: int
+    environment: Mapping[str, str]
+
+
+@ray.remote(num_cpus=0, max_restarts=-1, max_concurrency=CONCURRENT_CALLS)
+class SiteActor:
+    """A site on one node. A killed one is started again; its guard ends the workers of the old one."""
+
+    def __init__(self, settings: SiteSettings) -> None:
+        from sweep.tracking import RunFiles  # late: a node that never fetches or uploads would wait seconds for MLflow
+
+        os.environ.update(settings.environment)
+        self._site = Site(Path(settings.cache), settings.keep, settings.recycle_bytes, RunFiles())
+
+    def run(self, order: Order, gpus: tuple[str, ...]) -> Result:
+        return self._site.run(order, gpus)
+
+    def host(self) -> Host:
+        return local_host()
+
+    def close(self) -> None:
+        self._site.pool.close()
+
+
+@ray.remote(num_cpus=0)
+class Directory:
+    """Creates sites and hands out handles on them; it lives as long as the driver, so sites on nodes that join later do too."""
+
+    def __init__(self, settings: SiteSettings, home: str) -> None:
+        self._settings = settings
+        self._sites: dict[str, Any] = {}
+        self._sites[CONVERTER] = self._create(home)
+        measuring = _node_with(MEASURING_RESOURCE)
+        self._sites[DEVICE] = self._create(measuring or home)
+        self._measures_apart = measuring is not None
+
+    def site(self, kind: str, node: str) -> Any:
+        """The site for a kind of stage that was placed on a node."""
+        name = {"convert": CONVERTER, "measure": DEVICE}.get(kind, node)
+        if name not in self._sites:
+            self._sites[name] = self._create(node)
+        return self._sites[name]
+
+    def measures_apart(self) -> bool:
+        """Whether measurements have a node of their own, so that nothing needs to stop for them."""
+        return self._measures_apart
+
+    def close(self) -> None:
+        """End the workers of every site."""
+        ray.wait([site.close.remote() for site in self._sites.values()], num_returns=len(self._sites), timeout=10)
+
+    def _create(self, node: str) -> Any:
+        return SiteActor.options(scheduling_strategy=NodeAffinitySchedulingStrategy(node, soft=False)).remote(self._settings)
+
+
+def run(directory: Any, order: Order) -> Result:
+    """Run an order from inside a trial, at the site for it. An actor that dies in the middle is a failure like any other."""
+    try:
+        site = ray.get(directory.site.remote(order.stage.kind, ray.get_runtime_context().get_node_id()))
+        _wait_until_up(site)
+        gpus = tuple(str(gpu) for gpu in ray.get_gpu_ids())
+        return ray.get(site.run.remote(order, gpus))
+    except StageFailed as failure:
+        return _failed(order, failure.failure_class, failure.message)
+    except ray.exceptions.RayActorError as error:
+        return _failed(order, "preempted", f"the actor that ran the stage was lost: {' '.join(str(error).split())[:200]}")
+
+
+def cluster_host() -> Host:
+    """The node that measures, as keys name it, and whether the cluster has a GPU to train on."""
+    node = _node_with(MEASURING_RESOURCE) or ray.get_runtime_context().get_node_id()
+    strategy = NodeAffinitySchedulingStrategy(node, soft=False)
+    host: Host = ray.get(ray.remote(local_host).options(num_cpus=0, scheduling_strategy=strategy).remote())
+    return host._replace(processor="gpu" if ray.cluster_resources().get("GPU") else "cpu")
+
+
+def _wait_until_up(site: Any) -> None:
+    deadline = time.monotonic() + RESTART_SECONDS
+    while True:
+        try:
+            ray.get(site.host.remote())
+            return
+        except ray.exceptions.RayActorError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.2)
+
+
+def _node_with(resource: str) -> str | None:
+    return next((node["NodeID"] for node in ray.nodes() if node["Alive"] and node["Resources"].get(resource)), None)
+
+
+def _failed(order: Order, failure_class: str, message: str) -> Result:
+    return Result(order.stage.key, order.stage.kind, order.attempt, FAILED, failure_class=failure_class, message=message)

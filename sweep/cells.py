@@ -1,0 +1,65 @@
+"""A row of the table from the results of the stages that a cell is made of. Pure."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from sweep.plan import Plan, PlannedCell
+from sweep.records import FAILED, OK, SKIPPED, CellRecord
+from sweep.scheduling import Outcome
+
+SHOWN_FACTS = ("host", "threads")
+MEASURED_FACTS = ("energy", "latency_verdict", "latency_unstable", "load_average")
+
+
+def stages_of(planned: PlannedCell, plan: Plan) -> list[str]:
+    """Every stage that a cell rests on, inputs first."""
+    found: dict[str, None] = {}
+    for key in planned.stages.values():
+        found.update(dict.fromkeys(plan.upstream(key)))
+    return list(found)
+
+
+def record(planned: PlannedCell, plan: Plan, outcomes: Mapping[str, Outcome], common: Mapping[str, str]) -> CellRecord:
+    """The row of a cell whose stages are all decided, or that is skipped. `common` are tags that all rows of a sweep share."""
+    cell = planned.cell
+    name = "-".join([cell.framework, cell.dataset, cell.architecture, cell.quantization, cell.runtime, cell.device, cell.attack, str(cell.seed)])
+    keys = stages_of(planned, plan)
+    tags = dict(common) | ({"access": planned.access} if planned.access else {})
+    if planned.reason is not None:
+        return CellRecord(planned.key, name, planned.params, tags | {"status": SKIPPED, "reason": planned.reason}, {}, keys)
+    tags |= _facts(planned, outcomes)
+    failed = [key for key in keys if outcomes[key].status == FAILED and outcomes[key].failure_class != "upstream_failed"]
+    if failed:
+        first = outcomes[failed[0]]
+        tags |= {"status": FAILED, "failure_class": first.failure_class, "failed_stage": first.kind, "message": first.message}
+    else:
+        tags["status"] = OK
+    return CellRecord(planned.key, name, planned.params, tags, _metrics(planned, plan, outcomes), keys)
+
+
+def _metrics(planned: PlannedCell, plan: Plan, outcomes: Mapping[str, Outcome]) -> dict[str, float]:
+    """A cell's own figures and those of what it rests on; none where nothing was measured."""
+    found: dict[str, float] = {}
+    for key in stages_of(planned, plan):
+        for name, value in outcomes[key].metrics.items():
+            if name.endswith("_seconds") and name != "stage_seconds":
+                found[name] = found.get(name, 0.0) + value  # a conversion may have several edges
+    for role in ("evaluation", "measurement", "attack"):
+        if role in planned.stages:
+            own = outcomes[planned.stages[role]].metrics
+            found |= {name: value for name, value in own.items() if name != "stage_seconds"}
+    source = outcomes.get(planned.stages["source_evaluation"])
+    if source is not None and "accuracy" in source.metrics:
+        found["source_accuracy"] = source.metrics["accuracy"]
+        if "float32_error_max" in source.metrics:
+            found["float32_error_max"] = source.metrics["float32_error_max"]
+    return found
+
+
+def _facts(planned: PlannedCell, outcomes: Mapping[str, Any]) -> dict[str, str]:
+    facts = dict(outcomes[planned.stages["evaluation"]].facts)
+    found = {name: facts[name] for name in SHOWN_FACTS if name in facts} | {k: v for k, v in facts.items() if k.startswith("runs_")}
+    if "measurement" in planned.stages:
+        measured = outcomes[planned.stages["measurement"]].facts
+        found |= {name: measured[name] for name in MEASURED_FACTS if name in measured}
+    return found

@@ -1,0 +1,71 @@
+"""The machine that the device's actor runs on: warm workers for outputs, fresh ones for measurements."""
+
+import contextlib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from sweep import energy, timing
+from sweep.contracts import Bench, Samples
+from sweep.workers import Worker
+
+FACTS = {"latency": True}
+ENERGY_SECONDS = 1.0
+
+
+def run(bench: Bench, function: str, arguments: Mapping[str, Any]) -> Any:
+    """Run a function of `sweep.stages.evaluate` here."""
+    with bench.pool.borrow(bench.shape, bench.log) as worker:
+        return worker.call(function, arguments, bench.limits, bench.log)[0]
+
+
+def measure(bench: Bench, candidate: Mapping[str, Any], reference: Mapping[str, Any] | None, processes: int, blocks: int, seed: int) -> Samples:
+    """Blocks of the candidate, interleaved with those of the reference, in several fresh processes of each.
+
+    `candidate` and `reference` are the arguments of `sweep.stages.measure.prepare`. Candidate and reference have a process each, so
+    that neither is in the other's memory; one of the two runs at any time.
+    """
+    found = Samples()
+    for process in range(processes):
+        with _prepared(bench, candidate) as (call, opened):
+            found.opened.append(opened)
+            calls = call("warm_up")
+            with _prepared(bench, reference) if reference else contextlib.nullcontext((call, {})) as (call_reference, _opened):
+                calls_reference = call_reference("warm_up") if reference else calls
+                samples = timing.interleave(
+                    lambda: call("block", calls=calls),
+                    lambda: call_reference("block", calls=calls_reference) if reference else 1.0,
+                    seed * processes + process,
+                    blocks,
+                )
+            found.candidate.append(samples["candidate"])
+            if reference:
+                found.reference.append(samples["reference"])
+            found.batch_seconds.append(call("throughput"))
+            if process == 0:
+                _energy(found, call, samples["candidate"])
+    found.facts |= {"clock_step_s": f"{timing.clock_step():.1e}"}
+    return found
+
+
+@contextlib.contextmanager
+def _prepared(bench: Bench, arguments: Mapping[str, Any]) -> Iterator[tuple[Any, Mapping[str, Any]]]:
+    with bench.pool.fresh(bench.shape, bench.log) as worker:
+        yield _caller(bench, worker), worker.call("sweep.stages.measure:prepare", arguments, bench.limits, bench.log)[0]
+
+
+def _caller(bench: Bench, worker: Worker) -> Any:
+    return lambda name, **arguments: worker.call(f"sweep.stages.measure:{name}", arguments, bench.limits, bench.log)[0]
+
+
+def _energy(found: Samples, call: Any, blocks: list[float]) -> None:
+    """Energy per inference at batch 1, or the reason why it is not known."""
+    reader = energy.reader()
+    if isinstance(reader, energy.NotAvailable):
+        found.facts["energy"] = f"not available: {reader.reason}"
+        return
+    calls = max(1, int(ENERGY_SECONDS / sorted(blocks)[len(blocks) // 2]))
+    before = reader.read()
+    call("block", calls=calls)
+    found.energy_j = reader.joules(before, reader.read()) / calls
+    found.facts["energy"] = "measured: the host's processors, idle power included"

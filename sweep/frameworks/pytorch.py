@@ -1,0 +1,200 @@
+"""PyTorch, eager, as a training framework."""
+
+import os
+import warnings
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch.nn import functional
+
+from sweep.contracts import EpochReport
+from sweep.frameworks import _pytorch_network as network
+from sweep.frameworks import _training
+
+FACTS = {
+    "distribution": "torch",
+    "exports": ["native", "onnx"],
+    "layers": list(network.KINDS),
+    "optimizers": ["sgd", "adam"],
+    "gradients": ["loss", "class"],
+    "float64": True,
+    "processors": ["cpu", "gpu"],
+    "options": {},
+}
+
+OPSET = 18  # of the exported ONNX file
+_CHUNK = 256  # images per pass where a caller states no batch size; bounds the memory
+_OWN_ADAM_EPSILON = 1e-8
+_OWN_NORM_EPSILON = 1e-5
+_OWN_NORM_MOMENTUM = 0.9  # PyTorch counts the new share, 0.1
+
+
+def configure(threads):
+    """Threads, deterministic kernels and full float32 arithmetic (no TF32), for this process."""
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS is deterministic only with a fixed workspace
+    torch.set_num_threads(threads)
+    if torch.get_num_interop_threads() != 1:
+        torch.set_num_interop_threads(1)
+    torch.use_deterministic_algorithms(True)
+    torch.utils.deterministic.fill_uninitialized_memory = False  # a debugging aid that writes every new tensor twice
+    torch.backends.cuda.matmul.allow_tf32 = False
+    torch.backends.cudnn.allow_tf32 = False
+
+
+def resolve(layers, recipe):
+    return _training.resolved(layers, recipe, _OWN_NORM_EPSILON, _OWN_NORM_MOMENTUM)
+
+
+def build(layers, recipe, seed, dtype="float32"):
+    return network.build(layers, recipe, seed, dtype).to(_device())
+
+
+def _device():
+    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+
+
+def count_parameters(model):
+    return sum(tensor.numel() for tensor in model.state_dict().values())
+
+
+get_weights = network.get_weights
+set_weights = network.set_weights
+
+
+def train(model, images, labels, plan, permutations):
+    """The contract's generator; the loss is the cross-entropy, the l2 term acts through the optimizer's weight decay and isn't in it."""
+    _training.check(plan, FACTS["optimizers"], images, labels, permutations)
+    images, labels = _tensor(images, model.device), _tensor(labels, model.device)
+    examples, batch_size = len(images), plan["batch_size"]
+    shuffle = torch.Generator().manual_seed(plan["seed"])
+    optimizer = _optimizer(model, plan)
+    model.use_biased_statistics(plan["recipe"] != "defaults")
+    for epoch in range(plan["epochs"]):
+        order = torch.randperm(examples, generator=shuffle) if permutations is None else torch.from_numpy(permutations[epoch].astype(np.int64))
+        order = order.to(model.device)
+        for group in optimizer.param_groups:
+            group["lr"] = _training.learning_rate(plan, epoch)
+        # Sums stay on the device: reading them every step would make a GPU wait.
+        loss_sum = torch.zeros((), dtype=torch.float64, device=model.device)
+        hits = torch.zeros((), dtype=torch.int64, device=model.device)
+        model.train()
+        for start in range(0, examples, batch_size):
+            batch = order[start:start + batch_size]
+            truth = labels.index_select(0, batch)
+            logits = model(images.index_select(0, batch).to(model.dtype))
+            loss = functional.cross_entropy(logits, truth)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            loss_sum.add_(loss.detach(), alpha=len(batch))
+            hits.add_((logits.detach().argmax(1) == truth).sum())
+        yield EpochReport(_training.finite(loss_sum.item() / examples, epoch), hits.item() / examples)
+
+
+def _optimizer(model, plan):
+    kernels = [parameter for parameter in model.parameters() if parameter.ndim > 1]
+    others = [parameter for parameter in model.parameters() if parameter.ndim == 1]
+    # Weight decay adds decay x kernel to the gradient, which is that of decay / 2 x the sum of squares.
+    groups = [{"params": kernels, "weight_decay": 2 * plan["l2"]}, {"params": others, "weight_decay": 0.0}]
+    if plan["optimizer"] == "sgd":
+        return torch.optim.SGD(groups, lr=plan["learning_rate"], momentum=plan["momentum"])
+    epsilon = _training.adam_epsilon(plan, _OWN_ADAM_EPSILON)
+    return torch.optim.Adam(groups, lr=plan["learning_rate"], betas=_training.ADAM_BETAS, eps=epsilon)
+
+
+def _tensor(array, device):
+    with warnings.catch_warnings():
+        # Memory-mapped inputs are read-only, and nothing here writes to them.
+        warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
+        return torch.from_numpy(np.ascontiguousarray(array)).to(device)
+
+
+def _chunks(model, images, size):
+    model.eval()
+    for start in range(0, max(len(images), 1), size):
+        yield _tensor(images[start:start + size], model.device).to(model.dtype)
+
+
+@torch.inference_mode()
+def predict(model, images, batch_size=256):
+    return _joined([model(part) for part in _chunks(model, images, batch_size)])
+
+
+def loss_gradient(model, images, labels):
+    labels, gradients, done = _tensor(labels, model.device), [], 0
+    for part in _chunks(model, images, _CHUNK):
+        part.requires_grad_(True)
+        loss = functional.cross_entropy(model(part), labels[done:done + len(part)], reduction="sum")
+        gradients += torch.autograd.grad(loss, part)
+        done += len(part)
+    return _joined(gradients)
+
+
+def class_gradient(model, images, classes=None):
+    gradients, done = [], 0
+    for part in _chunks(model, images, _CHUNK):
+        part.requires_grad_(True)
+        logits = model(part)
+        if classes is None:
+            # Examples don't meet in inference mode, so the gradient of a class's sum holds each example's own.
+            each = [torch.autograd.grad(column.sum(), part, retain_graph=True)[0] for column in logits.unbind(1)]
+            gradients.append(torch.stack(each, 1))
+        else:
+            wanted = _tensor(classes[done:done + len(part)], model.device)
+            gradients += torch.autograd.grad(logits.gather(1, wanted[:, None]).sum(), part)
+        done += len(part)
+    return _joined(gradients)
+
+
+@torch.inference_mode()
+def layer_outputs(model, images):
+    parts = [model.outputs(part) for part in _chunks(model, images, _CHUNK)]
+    return {layer["name"]: _joined([_channels_last(part[layer["name"]]) for part in parts]) for layer in model.layers}
+
+
+def _channels_last(values):
+    return values.permute(0, 2, 3, 1) if values.ndim == 4 else values
+
+
+def _joined(tensors):
+    return (tensors[0] if len(tensors) == 1 else torch.cat(tensors)).contiguous().cpu().numpy()
+
+
+def save(model, folder):
+    torch.save(model.state_dict(), Path(folder) / "model.pt")
+    return "model.pt"
+
+
+def load(path, layers):
+    """The network for inference and gradients. The file is read with weights_only: it can't run code."""
+    state = torch.load(path, map_location="cpu", weights_only=True)
+    dtype = str(next(iter(state.values())).dtype).rpartition(".")[2]
+    model = network.build(layers, "defaults", 0, dtype)
+    model.load_state_dict(state)
+    return model.to(_device())
+
+
+def export(model, layers, target, folder):
+    """Raises ValueError for a target that is none of FACTS["exports"]."""
+    if target == "native":
+        return save(model, folder)
+    if target == "onnx":
+        return _export_onnx(model, folder)
+    raise ValueError("no export to {!r}; there are {}".format(target, ", ".join(FACTS["exports"])))
+
+
+def _export_onnx(model, folder):
+    model.eval()
+    example = torch.zeros((2, *model.layers[0]["shape"]), dtype=model.dtype, device=model.device)
+    program = torch.onnx.export(
+        model, (example,), input_names=["input"], output_names=["logits"], opset_version=OPSET, dynamo=True,
+        dynamic_shapes=({0: torch.export.Dim("batch")},), verbose=False,
+    )
+    # The exporter writes a stack trace with this machine's paths into every node, which makes a small model twice as large.
+    for node in program.model.graph:
+        node.metadata_props.clear()
+        for value in node.outputs:
+            value.metadata_props.clear()
+    program.save(str(Path(folder) / "model.onnx"), external_data=False)
+    return "model.onnx"

@@ -1,0 +1,137 @@
+"""A runtime of plain NumPy: a real member of its family that needs nothing installed and takes milliseconds, for tests and scale runs.
+
+The file is an .npz of canonical weights. A quantized one holds a kernel as int8 with its scale beside it, and for `static_int8` the
+scale that the calibration images gave the input.
+"""
+
+import time
+from pathlib import Path
+
+import numpy as np
+
+from sweep.frameworks import _faults
+from sweep.runtimes import _batches, _requests
+
+FACTS = {
+    "distribution": "numpy",
+    "converters": [],
+    "accepts": {"fake": "fake"},
+    "format": "fake",
+    "quantizations": ["float32", "dynamic_int8", "static_int8"],
+    "calibrated": ["static_int8"],
+    "batch_dependent": [],
+    "float64": False,
+    "processors": ["cpu"],
+    "options": {
+        "faults": "what goes wrong in a conversion, by seed",
+        "seed": "the seed of the cell",
+        "sleep_s": "seconds that a conversion takes longer",
+    },
+}
+
+FILE = "model.npz"
+_LEVELS = 127
+
+_options = {}
+
+
+class Session:
+    """The layers with their weights."""
+
+    def __init__(self, layers, weights, classes, threads):
+        self.layers = layers
+        self.weights = weights
+        self.classes = classes
+        self.threads = threads
+
+    def run(self, images):
+        """Logits (B, classes) of one batch."""
+        scale = self.weights.get("input/scale")
+        outputs = {}
+        for layer in self.layers:
+            if layer["kind"] == "input":
+                value = images if scale is None else _rounded(images, scale)
+            else:
+                value = _LAYERS[layer["kind"]](layer, outputs[layer["inputs"][0]], self.weights)
+            outputs[layer["name"]] = value
+        return outputs[self.layers[-1]["name"]]
+
+
+def set_options(options):
+    """Take `options.fake` of a sweep; FACTS["options"] says what there is. Replaces what was set before."""
+    _options.clear()
+    _options.update(options)
+
+
+def convert(source, source_format, folder, quantization, calibration):
+    """Write `model.npz`. Raises ValueError that names the file where it is damaged, and whatever the options ask for."""
+    _requests.check(FACTS, source_format, quantization, calibration)
+    time.sleep(_options.get("sleep_s", 0))
+    _faults.fault(_options)
+    weights = _read(source)
+    if quantization != "float32":
+        for name in [name for name in weights if name.endswith("/kernel")]:
+            scale = _scale(weights[name])
+            weights[name + "/scale"] = scale
+            weights[name] = np.rint(weights[name] / scale).astype(np.int8)
+    if quantization == "static_int8":
+        weights["input/scale"] = _scale(calibration)
+    np.savez(str(Path(folder) / FILE), **weights)
+    return FILE
+
+
+def open(path, threads, details):
+    """A session; NumPy's threads are set by the environment, before it is loaded. Raises ValueError that names a damaged file."""
+    unknown = sorted({layer["kind"] for layer in details["layers"]} - set(_LAYERS) - {"input"})
+    if unknown:
+        raise ValueError("{} has layers of kinds that do not run here: {}".format(path, ", ".join(unknown)))
+    return Session(details["layers"], _read(path), details["classes"], threads)
+
+
+def predict(session, images, batch_size=256):
+    """Logits float32 (N, classes)."""
+    return _batches.predict(session.run, images, batch_size, session.classes)
+
+
+def describe(session):
+    """The kernels' types as they are in the file, and the threads asked for."""
+    kernels = {name: str(array.dtype) for name, array in session.weights.items() if name.endswith("/kernel")}
+    return {"kernels": kernels, "threads": session.threads}
+
+
+def _read(path):
+    try:
+        with np.load(str(path), allow_pickle=False) as file:
+            return {name: file[name] for name in file.files}
+    except Exception as error:  # a damaged archive raises one of half a dozen types
+        raise ValueError("{}: {}".format(path, " ".join(str(error).split()))) from error
+
+
+def _scale(values):
+    largest = np.abs(values).max()
+    return np.float32(largest / _LEVELS if largest > 0 else 1)
+
+
+def _rounded(values, scale):
+    return np.clip(np.rint(values / scale), -_LEVELS, _LEVELS) * scale
+
+
+def _normalize(layer, values, _weights):
+    return (values - np.array(layer["mean"], np.float32)) / np.array(layer["std"], np.float32)
+
+
+def _flatten(_layer, values, _weights):
+    return values.reshape(len(values), -1)
+
+
+def _dense(layer, values, weights):
+    kernel, scale = layer["name"] + "/kernel", weights.get(layer["name"] + "/kernel/scale")
+    if scale is None:
+        return values @ weights[kernel] + weights[layer["name"] + "/bias"]
+    if "input/scale" not in weights:  # dynamic: the range of each image's own activations
+        largest = np.abs(values).max(axis=1, keepdims=True)
+        values = _rounded(values, np.where(largest > 0, largest / _LEVELS, 1).astype(np.float32))
+    return values @ weights[kernel].astype(np.float32) * scale + weights[layer["name"] + "/bias"]
+
+
+_LAYERS = {"normalize": _normalize, "flatten": _flatten, "dense": _dense}

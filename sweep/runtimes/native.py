@@ -1,0 +1,65 @@
+"""The framework itself as the runtime: opens its own file. What a conversion is compared with."""
+
+import importlib.metadata
+import shutil
+from pathlib import Path
+
+from sweep import components
+from sweep.runtimes import _requests
+
+FACTS = {
+    "distribution": None,
+    "converters": [],
+    "accepts": {"native": "native"},
+    "format": "native",
+    "quantizations": ["float32"],
+    "calibrated": [],
+    "batch_dependent": [],
+    "float64": False,
+    "processors": ["cpu", "gpu"],
+    "options": {},
+}
+
+
+class Session:
+    """A model with the framework that runs it."""
+
+    def __init__(self, name, threads, framework, model):
+        self.name = name
+        self.threads = threads
+        self.framework = framework
+        self.model = model
+
+
+def convert(source, source_format, folder, quantization, calibration):
+    """A copy under the same name: nothing is converted."""
+    _requests.check(FACTS, source_format, quantization, calibration)
+    source, target = Path(source), Path(folder) / Path(source).name
+    if source.is_dir():
+        shutil.copytree(str(source), str(target))
+    else:
+        shutil.copyfile(str(source), str(target))
+    return source.name
+
+
+def open(path, threads, details):
+    """The model in details["framework"], which is configured for `threads` threads first, before anything else in this process."""
+    framework = components.load("frameworks", details["framework"])
+    framework.configure(threads)
+    return Session(details["framework"], threads, framework, framework.load(Path(path), details["layers"]))
+
+
+def predict(session, images, batch_size=256):
+    """Logits float32 (N, classes)."""
+    return session.framework.predict(session.model, images, batch_size)
+
+
+def describe(session):
+    """The framework, the installed package and its version, and the threads it was configured for."""
+    distribution = session.framework.FACTS["distribution"]
+    return {
+        "framework": session.name,
+        "distribution": distribution,
+        "version": importlib.metadata.version(distribution),
+        "threads": session.threads,
+    }

@@ -1,0 +1,99 @@
+"""What a sweep prints before and after: the plan, the table of the cells, and how to open MLflow on it."""
+
+import csv
+import io
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from sweep.config import AXES
+from sweep.plan import Plan
+from sweep.progress import Costs, duration
+from sweep.records import FAILED, OK, SKIPPED, CellRecord, Finished
+from sweep.store import StoreAddress
+
+SHOWN_ROWS = 200
+REASONS = 12
+
+
+def print_plan(console: Console, name: str, plan: Plan, usable: Mapping[str, Finished], costs: Costs, slots: int) -> None:
+    """Cells, distinct stages by kind, skipped cells by reason, and the expected cost where earlier runs tell."""
+    skipped = Counter(planned.reason for planned in plan.cells if planned.reason is not None)
+    console.print(f"sweep {name}: {len(plan.cells)} cells, {len(plan.cells) - skipped.total()} to run, {skipped.total()} skipped")
+    kinds = Counter(stage.kind for stage in plan.stages.values())
+    done = Counter(plan.stages[key].kind for key in usable)
+    for kind, count in kinds.items():
+        console.print(f"  {kind}: {count} distinct, {done[kind]} done before, {count - done[kind]} new")
+    for reason, count in skipped.most_common(REASONS):
+        console.print(f"  skipped {count}: {reason}", soft_wrap=True)
+    if len(skipped) > REASONS:
+        console.print(f"  and {len(skipped) - REASONS} more reasons")
+    left = [stage for key, stage in plan.stages.items() if key not in usable]
+    if not left:
+        console.print("  nothing new: every stage was done before")
+        return
+    seconds = costs.remaining(left, slots)
+    unknown = sorted({stage.kind for stage in left if costs.of(stage) is None})
+    told = f"about {duration(seconds)}" if seconds is not None else "unknown, nothing like it has run in this store"
+    console.print(f"  expected cost: {told}" + (f" and what {', '.join(unknown)} take" if unknown and seconds is not None else ""))
+
+
+def plan_table(plan: Plan, usable: Mapping[str, Finished]) -> dict[str, Any]:
+    """The plan as JSON: stages with what they read, cells with their stages or the reason why not."""
+    stages = [
+        {"key": key, "kind": stage.kind, "label": stage.label, "inputs": dict(stage.inputs), "done_before": key in usable}
+        for key, stage in plan.stages.items()
+    ]
+    cells = [{"key": cell.key, **cell.cell.axes(), "reason": cell.reason, "stages": dict(cell.stages)} for cell in plan.cells]
+    return {"stages": stages, "cells": cells}
+
+
+def skipped_table(rows: Sequence[CellRecord]) -> str:
+    """Skipped cells as CSV: the axes and the reason."""
+    text = io.StringIO()
+    writer = csv.writer(text)
+    writer.writerow([*AXES, "reason"])
+    writer.writerows([*(row.params[axis] for axis in AXES), row.tags["reason"]] for row in rows)
+    return text.getvalue()
+
+
+def print_end(
+    console: Console, name: str, rows: Collection[CellRecord], counts: Mapping[str, int], new_rows: int, total: int,
+    store: StoreAddress, spooled: int,
+) -> None:
+    """The table of the cells and the line that opens MLflow on it."""
+    _print_rows(console, [row for row in rows if row.tags["status"] != SKIPPED])
+    undecided = total - len(rows)
+    parts = [f"{counts[status]} {status}" for status in (OK, FAILED, SKIPPED)] + ([f"{undecided} not decided"] if undecided else [])
+    console.print(f"sweep {name}: {', '.join(parts)}; {new_rows} rows are new" if new_rows else f"sweep {name}: {', '.join(parts)}; nothing new")
+    if spooled:
+        console.print(f"MLflow could not be reached: {spooled} writes wait in {store.folder}, and the next start delivers them", style="red")
+    if store.tracking_uri.startswith("sqlite:"):
+        console.print(f"compare:  mlflow ui --backend-store-uri {store.tracking_uri}   (experiment {name!r})", soft_wrap=True)
+    else:
+        console.print(f"compare:  {store.tracking_uri}   (experiment {name!r})", soft_wrap=True)
+
+
+def _print_rows(console: Console, rows: Sequence[CellRecord]) -> None:
+    """One line a cell; axes that have one value all through are left out."""
+    axes = [axis for axis in AXES if len({row.params[axis] for row in rows}) > 1]
+    table = Table(box=None, pad_edge=False)
+    for column in (*axes, "route", "status", "accuracy", "flips", "robust", "p50 ms", "ratio", "KB"):
+        table.add_column(column, justify="left" if column in (*axes, "route", "status") else "right")
+    for row in rows[:SHOWN_ROWS]:
+        figures = [
+            _figure(row, "accuracy", 4), _figure(row, "disagreement", 4), _figure(row, "robust_accuracy", 3), _figure(row, "latency_p50_ms", 4),
+            _figure(row, "latency_ratio", 2), _figure(row, "model_size_bytes", 0, 1e-3),
+        ]
+        status = row.tags["status"] if row.tags["status"] != FAILED else row.tags["failure_class"]
+        table.add_row(*(str(row.params[axis]) for axis in axes), str(row.params.get("route", "")), status, *figures)
+    console.print(table)
+    if len(rows) > SHOWN_ROWS:
+        console.print(f"and {len(rows) - SHOWN_ROWS} more; MLflow has them all")
+
+
+def _figure(row: CellRecord, metric: str, digits: int, factor: float = 1.0) -> str:
+    return f"{row.metrics[metric] * factor:.{digits}f}" if metric in row.metrics else ""
