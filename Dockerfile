@@ -28,7 +28,7 @@ CMD ["mlflow", "server", "--help"]
 FROM base AS sweep
 # Packages go into /usr/local, not into a virtual environment: a login shell, which an operator may start Ray in, resets PATH.
 # First and alone, because of its size: PyTorch for the CPU from its own index, or PyPI's wheel, which brings CUDA 13.
-# TensorFlow is the CPU build in both: its CUDA extra wants CUDA 12 libraries at the paths where those of CUDA 13 lie.
+# TensorFlow is the CPU build in both: its CUDA extra asks for the CUDA 12 builds of libraries that are there for CUDA 13.
 ARG EXTRA=cpu
 RUN case "$EXTRA" in \
         cpu) pip install --no-deps -c constraints.txt --index-url https://download.pytorch.org/whl/cpu torch ;; \

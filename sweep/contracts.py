@@ -123,6 +123,7 @@ class RuntimeFacts(TypedDict):
     format: str  # of the deployed file
     quantizations: list[str]  # rows of sweep.quantization
     calibrated: list[str]  # those of them that need a calibration set
+    batch_dependent: list[str]  # those of them where an image's logits depend, beyond rounding, on the others in its batch
     float64: bool
     processors: list[str]
 

@@ -70,12 +70,12 @@ class Ledger:
         return len(self._pending)
 
     def close(self) -> int:
-        """Wait for what is pending and end the tracker; how many writes were left in the spool."""
-        spooled: int = self.call("finish").result()
-        self._closing = True
-        self._connection.close()
-        self._process.join()
-        return spooled
+        """Wait for what is pending and end the tracker; how many writes were left in the spool. May be called again."""
+        if not self._closing:
+            self._closing = True
+            self._spooled: int = self.call("finish").result()
+            self._process.join()
+        return self._spooled
 
     def _start(self) -> None:
         context = multiprocessing.get_context("spawn")
@@ -97,7 +97,7 @@ class Ledger:
             try:
                 number, error, value = self._connection.recv()
             except (EOFError, OSError):
-                if self._closing:
+                if self._closing and not self._pending:
                     return
                 self._start_again()
                 continue
@@ -153,6 +153,8 @@ class _Service:
                     self._deliver(force=True)
                     return
                 self._answer(number, verb, arguments)
+                if verb == "finish":
+                    return
             self._deliver()
             if self._lease:
                 self._lease.renew()

@@ -6,7 +6,7 @@ Written for clarity and float64; images go through in chunks, so that memory sta
 import numpy as np
 
 
-def forward(layers, weights, images, dtype=np.float64, chunk=32):
+def logits(layers, weights, images, dtype=np.float64, chunk=32):
     """Logits (N, classes) of images (N, H, W, C) in [0, 1], computed in dtype."""
     return np.concatenate([_run(layers, weights, part, dtype, keep=False)[layers[-1]["name"]] for part in _chunks(images, chunk)])
 

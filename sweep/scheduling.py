@@ -15,7 +15,7 @@ from sweep.records import FAILED, READ, Finished, Result
 
 EXCLUSIVE_KINDS = ("measure",)
 
-type Outcome = Result | Finished
+Outcome = Result | Finished
 
 
 class Scheduler:

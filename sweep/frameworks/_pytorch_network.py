@@ -1,6 +1,7 @@
 """A neutral layer list as a PyTorch module, and its weights in the canonical layout."""
 
 import math
+from collections import Counter
 
 import torch
 from torch import nn
@@ -20,7 +21,7 @@ class Network(nn.Module):
     def __init__(self, layers):
         super().__init__()
         self.layers = layers
-        sizes = shapes(layers)
+        sizes, kinds = shapes(layers), {layer["name"]: layer["kind"] for layer in layers}
         self.parts = nn.ModuleDict(
             {layer["name"]: _PART[layer["kind"]](layer, *(sizes[name] for name in layer["inputs"])) for layer in layers}
         )
@@ -30,6 +31,9 @@ class Network(nn.Module):
             (layer["name"], layer["inputs"], [name for name in dict.fromkeys(layer["inputs"]) if last_use[name] == layer["name"]])
             for layer in layers
         ]
+        readers = Counter(name for layer in layers for name in layer["inputs"])
+        for layer, source in ((layer, layer["inputs"][0]) for layer in layers if layer["kind"] == "relu"):
+            self.parts[layer["name"]].may_overwrite = readers[source] == 1 and kinds[source] in _OUTPUT_NOT_SAVED
 
     def forward(self, images):
         values = {}
@@ -128,6 +132,17 @@ class BatchNorm(nn.Module):
         return result
 
 
+class ReLU(nn.Module):
+    """Rectifier; while training it writes over its input where nobody else needs that."""
+
+    def __init__(self):
+        super().__init__()
+        self.may_overwrite = False
+
+    def forward(self, values):
+        return functional.relu(values, inplace=self.may_overwrite and self.training)
+
+
 class Add(nn.Module):
     """Elementwise sum."""
 
@@ -141,13 +156,14 @@ _PART = {
     "conv2d": lambda layer, shape: Conv2d(shape[-1], layer["filters"], layer["kernel"], layer["stride"], layer["padding"]),
     "dense": lambda layer, shape: nn.Linear(shape[-1], layer["units"]),
     "batch_norm": lambda layer, shape: BatchNorm(shape[-1], layer["epsilon"], layer["momentum"]),
-    "relu": lambda layer, shape: nn.ReLU(),
+    "relu": lambda layer, shape: ReLU(),
     "max_pool": lambda layer, shape: nn.MaxPool2d(layer["size"], layer["stride"]),
     "average_pool": lambda layer, shape: nn.AvgPool2d(layer["size"], layer["stride"]),
     "flatten": lambda layer, shape: Flatten(),
     "add": lambda layer, left, right: Add(),
 }
 KINDS = tuple(_PART)
+_OUTPUT_NOT_SAVED = ("conv2d", "dense", "batch_norm", "add")  # their gradients don't need their outputs, and these are no views
 
 _ATTRIBUTE = {"kernel": "weight", "bias": "bias", "gamma": "weight", "beta": "bias", "mean": "running_mean", "variance": "running_var"}
 

@@ -1,7 +1,8 @@
-"""A runtime of plain NumPy: a real member of its family that needs nothing installed and takes milliseconds, for tests and scale runs.
+"""A runtime of plain NumPy for linear networks: converts in milliseconds and fails on demand.
 
-The file is an .npz of canonical weights. A quantized one holds a kernel as int8 with its scale beside it, and for `static_int8` the
-scale that the calibration images gave the input.
+A full member of its family, so that whole sweeps can be tested with nothing else installed. The file is an .npz of canonical weights.
+A quantized one holds each kernel as int8 with its scale beside it, and for `static_int8` the scale that the calibration images gave
+the input.
 """
 
 import time
@@ -15,6 +16,10 @@ from sweep.runtimes import _batches, _requests
 FACTS = {
     "distribution": "numpy",
     "converters": [],
+    "options": {
+        "faults": "{'convert': {seed as a string: what goes wrong}} of " + ", ".join(sorted(_faults.FAULTS)),
+        "sleep_s": "seconds that every conversion sleeps",
+    },
     "accepts": {"fake": "fake"},
     "format": "fake",
     "quantizations": ["float32", "dynamic_int8", "static_int8"],
@@ -22,17 +27,13 @@ FACTS = {
     "batch_dependent": [],
     "float64": False,
     "processors": ["cpu"],
-    "options": {
-        "faults": "what goes wrong in a conversion, by seed",
-        "seed": "the seed of the cell",
-        "sleep_s": "seconds that a conversion takes longer",
-    },
 }
 
 FILE = "model.npz"
 _LEVELS = 127
 
-_options = {}
+_DEFAULTS = {"faults": {}, "sleep_s": 0.0, "seed": 0}
+_options = dict(_DEFAULTS)
 
 
 class Session:
@@ -58,16 +59,21 @@ class Session:
 
 
 def set_options(options):
-    """Take `options.fake` of a sweep; FACTS["options"] says what there is. Replaces what was set before."""
-    _options.clear()
-    _options.update(options)
+    """Take the values of FACTS["options"] and the cell's `seed`; what isn't given is as it was at the start.
+
+    Raises ValueError for any other name.
+    """
+    unknown = sorted(set(options) - set(_DEFAULTS))
+    if unknown:
+        raise ValueError("no option named {!r}; there are {}".format(unknown[0], ", ".join(sorted(FACTS["options"]))))
+    _options.update(_DEFAULTS, **options)
 
 
 def convert(source, source_format, folder, quantization, calibration):
     """Write `model.npz`. Raises ValueError that names the file where it is damaged, and whatever the options ask for."""
     _requests.check(FACTS, source_format, quantization, calibration)
-    time.sleep(_options.get("sleep_s", 0))
-    _faults.fault(_options)
+    time.sleep(_options["sleep_s"])
+    _faults.provoke(_options["faults"], "convert", _options["seed"])
     weights = _read(source)
     if quantization != "float32":
         for name in [name for name in weights if name.endswith("/kernel")]:

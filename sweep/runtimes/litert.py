@@ -16,6 +16,7 @@ from sweep.runtimes import _batches, _requests
 FACTS = {
     "distribution": "ai-edge-litert",
     "converters": ["tensorflow", "tensorflow-cpu", "ai-edge-quantizer"],
+    "options": {},
     "accepts": {"saved_model": "tflite"},
     "format": "tflite",
     "quantizations": ["float32", "float16", "dynamic_int8", "static_int8", "weight_only_int8"],
@@ -23,7 +24,6 @@ FACTS = {
     "batch_dependent": [],
     "float64": False,
     "processors": ["cpu"],
-    "options": {},
 }
 
 FILE = "model.tflite"

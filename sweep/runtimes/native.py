@@ -1,6 +1,5 @@
 """The framework itself as the runtime: opens its own file. What a conversion is compared with."""
 
-import importlib.metadata
 import shutil
 from pathlib import Path
 
@@ -10,6 +9,7 @@ from sweep.runtimes import _requests
 FACTS = {
     "distribution": None,
     "converters": [],
+    "options": {},
     "accepts": {"native": "native"},
     "format": "native",
     "quantizations": ["float32"],
@@ -17,7 +17,6 @@ FACTS = {
     "batch_dependent": [],
     "float64": False,
     "processors": ["cpu", "gpu"],
-    "options": {},
 }
 
 
@@ -43,10 +42,17 @@ def convert(source, source_format, folder, quantization, calibration):
 
 
 def open(path, threads, details):
-    """The model in details["framework"], which is configured for `threads` threads first, before anything else in this process."""
+    """The model in details["framework"], which is configured for `threads` threads first, before anything else in this process.
+
+    Raises ValueError that names the file where the framework can't read it.
+    """
     framework = components.load("frameworks", details["framework"])
     framework.configure(threads)
-    return Session(details["framework"], threads, framework, framework.load(Path(path), details["layers"]))
+    try:
+        model = framework.load(Path(path), details["layers"])
+    except Exception as error:  # each framework has its own
+        raise ValueError("{}: {}".format(path, " ".join(str(error).split()))) from error
+    return Session(details["framework"], threads, framework, model)
 
 
 def predict(session, images, batch_size=256):
@@ -55,11 +61,5 @@ def predict(session, images, batch_size=256):
 
 
 def describe(session):
-    """The framework, the installed package and its version, and the threads it was configured for."""
-    distribution = session.framework.FACTS["distribution"]
-    return {
-        "framework": session.name,
-        "distribution": distribution,
-        "version": importlib.metadata.version(distribution),
-        "threads": session.threads,
-    }
+    """The framework and the threads it was configured for."""
+    return {"framework": session.name, "threads": session.threads}

@@ -7,7 +7,6 @@ import os
 import shutil
 from pathlib import Path
 
-import numpy as np
 import onnxruntime
 
 from sweep.runtimes import _batches, _requests
@@ -18,6 +17,7 @@ _HAS_CUDA = _CUDA in onnxruntime.get_available_providers()
 FACTS = {
     "distribution": "onnxruntime-gpu" if _HAS_CUDA else "onnxruntime",
     "converters": ["onnx", "onnxconverter-common"],
+    "options": {},
     "accepts": {"onnx": "onnx"},
     "format": "onnx",
     "quantizations": ["float32", "float16", "dynamic_int8", "static_int8", "weight_only_int8"],
@@ -25,7 +25,6 @@ FACTS = {
     "batch_dependent": ["dynamic_int8"],
     "float64": False,
     "processors": ["cpu", "gpu"] if _HAS_CUDA else ["cpu"],
-    "options": {},
 }
 
 FILE = "model.onnx"

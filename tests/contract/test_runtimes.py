@@ -71,7 +71,7 @@ ROUTES = {
     f"{name}-{source}": Route(runtime, framework, target)
     for name, runtime in RUNTIMES.items()
     for source, framework in FRAMEWORKS.items()
-    for target in [*framework.FACTS["exports"], NATIVE][:1 + len(framework.FACTS["exports"])]
+    for target in framework.FACTS["exports"]
     if target in runtime.FACTS["accepts"]
 }
 each_runtime = pytest.mark.parametrize("runtime", RUNTIMES.values(), ids=RUNTIMES)
@@ -116,7 +116,7 @@ def train(route, folder, digits):
     model = framework.build(resolved, PLAN["recipe"], PLAN["seed"])
     for _report in framework.train(model, digits["train"], digits["labels"], PLAN, None):
         pass
-    file = framework.save(model, folder) if route.format == NATIVE else framework.export(model, resolved, route.format, folder)
+    file = framework.export(model, resolved, route.format, folder)
     exact = framework.build(resolved, PLAN["recipe"], PLAN["seed"], dtype="float64")
     framework.set_weights(exact, framework.get_weights(model))
     name = framework.__name__.rpartition(".")[2]
