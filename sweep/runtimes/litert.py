@@ -15,7 +15,7 @@ from sweep.runtimes import _batches, _requests
 
 FACTS = {
     "distribution": "ai-edge-litert",
-    "converters": ["tensorflow", "tensorflow-cpu", "ai-edge-quantizer"],
+    "converters": ["tensorflow", "ai-edge-quantizer"],
     "options": {},
     "accepts": {"saved_model": "tflite"},
     "format": "tflite",

@@ -7,6 +7,9 @@ import sys
 
 from sweep import components
 
+VARIANTS = ("", "-cpu", "-gpu")
+"""A package may be installed under the name of a build for other processors."""
+
 _REQUIREMENT = re.compile(r"\s*([A-Za-z0-9][A-Za-z0-9._-]*)")
 
 
@@ -18,11 +21,24 @@ def run(kinds):
 def _component(kind, name):
     try:
         facts = components.load(kind, name).FACTS
+        distributions = [d for d in [facts["distribution"]] + list(facts.get("converters", [])) if d]
+        found = {d: _installed(d) for d in distributions}
+        missing = sorted(d for d in found if found[d] is None)
+        if missing:
+            return {"missing": "not installed: " + ", ".join(missing)}
     except Exception as error:  # a broken package must not hide the healthy ones
         return {"missing": "{}: {}".format(type(error).__name__, " ".join(str(error).split())[:300])}
-    distributions = [d for d in [facts["distribution"]] + list(facts.get("converters", [])) if d]
-    version = importlib.metadata.version(facts["distribution"]) if facts["distribution"] else ""
+    version = found[facts["distribution"]].version if distributions and facts["distribution"] else ""
     return {"facts": facts, "version": version, "lock": lock(distributions)}
+
+
+def _installed(name):
+    for variant in VARIANTS:
+        try:
+            return importlib.metadata.distribution(name + variant)
+        except importlib.metadata.PackageNotFoundError:
+            pass
+    return None
 
 
 def lock(distributions):
@@ -35,9 +51,8 @@ def lock(distributions):
         name = _normal(queue.pop())
         if name in versions:
             continue
-        try:
-            found = importlib.metadata.distribution(name)
-        except importlib.metadata.PackageNotFoundError:
+        found = _installed(name)
+        if found is None:
             continue  # required for an extra or another platform
         versions[name] = found.version
         queue.extend(_REQUIREMENT.match(line).group(1) for line in found.requires or [] if "extra ==" not in line)
