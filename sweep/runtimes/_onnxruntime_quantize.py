@@ -65,7 +65,9 @@ def _float16(source):
 
 def _dynamic(prepared, target, _calibration):
     # Unsigned weights: twice as fast as signed ones with the runtime's x86 kernels for integer convolutions, and no less accurate.
-    quantize_dynamic(str(prepared), str(target), op_types_to_quantize=["Conv", "Gemm", "MatMul"], per_channel=True, weight_type=QuantType.QUInt8)
+    quantize_dynamic(
+        str(prepared), str(target), op_types_to_quantize=["Conv", "Gemm", "MatMul"], per_channel=True, weight_type=QuantType.QUInt8
+    )
 
 
 def _static(prepared, target, calibration):
@@ -87,7 +89,7 @@ class _Images(CalibrationDataReader):
 
 
 def _weight_only(prepared, target, _calibration):
-    """Each weight becomes int8, symmetric by output channel, followed by a DequantizeLinear; the runtime's tools do this for MatMul alone."""
+    """Each weight becomes int8, symmetric by output channel, and a DequantizeLinear. The runtime's tools do this for MatMul alone."""
     model = onnx.load(str(prepared))
     graph = model.graph
     opset = next(entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx"))
