@@ -84,7 +84,9 @@ class Directory:
         ray.wait([site.close.remote() for site in self._sites.values()], num_returns=len(self._sites), timeout=10)
 
     def _create(self, node: str) -> Any:
-        return SiteActor.options(scheduling_strategy=NodeAffinitySchedulingStrategy(node, soft=False)).remote(self._settings)
+        return SiteActor.options(  # type: ignore[attr-defined]
+            scheduling_strategy=NodeAffinitySchedulingStrategy(node, soft=False)
+        ).remote(self._settings)
 
 
 def run(directory: Any, order: Order) -> Result:

@@ -91,7 +91,6 @@ class Campaign:
         return Place(outcome.digest, str(folder) if folder else None, outcome.uri)
 
     def _write_decided(self, numbers: Sequence[int]) -> None:
-        skipped = sum(1 for planned in self._plan.cells if planned.reason is not None)
         for number in numbers:
             planned = self._plan.cells[number]
             if self._waiting[number] or planned.key in self.rows:

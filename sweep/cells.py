@@ -22,7 +22,8 @@ def stages_of(planned: PlannedCell, plan: Plan) -> list[str]:
 def record(planned: PlannedCell, plan: Plan, outcomes: Mapping[str, Outcome], common: Mapping[str, str]) -> CellRecord:
     """The row of a cell whose stages are all decided, or that is skipped. `common` are tags that all rows of a sweep share."""
     cell = planned.cell
-    name = "-".join([cell.framework, cell.dataset, cell.architecture, cell.quantization, cell.runtime, cell.device, cell.attack, str(cell.seed)])
+    parts = (cell.framework, cell.dataset, cell.architecture, cell.quantization, cell.runtime, cell.device, cell.attack, cell.seed)
+    name = "-".join(map(str, parts))
     keys = stages_of(planned, plan)
     tags = dict(common) | ({"access": planned.access} if planned.access else {})
     if planned.reason is not None:

@@ -164,7 +164,7 @@ def load(path: Path, overrides: Sequence[str] = ()) -> Sweep:
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"can't read {path}: {getattr(error, 'strerror', None) or error}") from None
     try:
-        content = yaml.load(text, Loader=_NoDuplicates)  # noqa: S506  # a SafeLoader that also refuses duplicate keys
+        content = yaml.load(text, Loader=_NoDuplicates)  # a SafeLoader that also refuses duplicate keys
     except yaml.YAMLError as error:
         raise ConfigError(f"{path} is not valid YAML: {' '.join(str(error).split())}") from None
     if not isinstance(content, dict):

@@ -70,7 +70,8 @@ class Site:
             with hostlock.held(exclusive=order.stage.kind == "measure"):
                 started = time.time()
                 outcome = self._outcome(order, folder, log, gpus)
-            result = Result(order.stage.key, order.stage.kind, order.attempt, OK, outcome["metrics"], outcome.get("curves", ()), outcome["facts"])
+            curves = outcome.get("curves", ())
+            result = Result(order.stage.key, order.stage.kind, order.attempt, OK, outcome["metrics"], curves, outcome["facts"])
         except StageFailed as failure:
             result = Result(order.stage.key, order.stage.kind, order.attempt, FAILED, facts=_where(order))
             result = replace(result, failure_class=_class_of(failure, order.stage.kind), message=failure.message[:1000])
@@ -123,7 +124,8 @@ class Site:
                 except (DataUnavailable, ValueError) as error:
                     raise StageFailed("data_unavailable", str(error)) from None
                 if (prepared.digest, parts.digest) != (order.digest, order.splits):
-                    raise StageFailed("data_unavailable", f"{order.name} on {platform.node()} is not the data set that the sweep was planned on")
+                    message = f"{order.name} on {platform.node()} is not the data set that the sweep was planned on"
+                    raise StageFailed("data_unavailable", message)
                 self._data[order] = {"folder": str(prepared.folder), "splits": str(_split_file(prepared, parts))}
             return self._data[order]
 
@@ -221,7 +223,8 @@ def _transfer(work: Work) -> Outcome:
     with np.load(crafted) as made:
         np.savez(work.folder / "inputs.npz", clean=made["clean"], adversarial=made["adversarial"])
         device = components.load("devices", work.settings["device"])
-        arguments = {"settings": work.settings, "model": work.inputs["model"], "arrays_file": str(work.folder / "inputs.npz"), "out": str(work.folder)}
+        arguments = {"settings": work.settings, "model": work.inputs["model"], "out": str(work.folder)}
+        arguments["arrays_file"] = str(work.folder / "inputs.npz")
         outcome = device.run(work.bench, "sweep.stages.evaluate:predict", arguments)
         (work.folder / "inputs.npz").unlink()
         with np.load(work.folder / "logits.npz") as logits:

@@ -22,12 +22,12 @@ from sweep import config, facts, summary
 from sweep.errors import SweepError
 from sweep.execution import prepared_data
 from sweep.host import local_host
-from sweep.ledger import Ledger
+from sweep.ledger import Ledger, StoreAddress
 from sweep.plan import Host, Plan, PreparedData, make
 from sweep.progress import Costs, View
 from sweep.records import FAILED, OK, SKIPPED, DataOrder, Finished
 from sweep.scheduling import Scheduler, reusable
-from sweep.store import StoreAddress, address, cache_folder
+from sweep.store import address, cache_folder
 
 KEPT_WORKERS = 4
 RECYCLE_BYTES = 4 << 30
@@ -97,7 +97,7 @@ def _carry_out(
     with View(plan, scheduler.outcomes, costs, slots, console) as view:
         campaign = Campaign(sweep, plan, scheduler, ledger, view, data=data, work=work, common=common, server=server)
         if not scheduler.finished:
-            interrupted = _stages(sweep, scheduler, campaign, cache, slots, cluster, console)
+            interrupted = _stages(scheduler, campaign, cache, slots, cluster, console)
     new_rows = campaign.written()
     counts = {status: sum(1 for row in campaign.rows.values() if row.tags["status"] == status) for status in (OK, FAILED, SKIPPED)}
     outcome = "KILLED" if interrupted else "FAILED" if counts[FAILED] else "FINISHED"
@@ -114,7 +114,7 @@ def _carry_out(
     return FAILED_STATUS if counts[FAILED] else OK_STATUS
 
 
-def _stages(sweep: config.Sweep, scheduler: Scheduler, campaign: Any, cache: Path, slots: int, cluster: str | None, console: Console) -> bool:
+def _stages(scheduler: Scheduler, campaign: Any, cache: Path, slots: int, cluster: str | None, console: Console) -> bool:
     """Run what is left; True where it was interrupted."""
     import ray  # late: a plan, or a sweep that is done, needs none
 
@@ -150,7 +150,8 @@ def _prepared(sweep: config.Sweep, name: str, cache: Path, console: Console) -> 
         prepared, parts = prepared_data(name, wanted.path, wanted.allow_subset, cache)
     except ValueError as error:
         raise SweepError(f"data.{name}: {error}") from None
-    console.print(f"{name}: {prepared.n_train} + {prepared.n_test} images from {prepared.source_kind} at {prepared.source_path}", soft_wrap=True)
+    found = f"{prepared.n_train} + {prepared.n_test} images from {prepared.source_kind} at {prepared.source_path}"
+    console.print(f"{name}: {found}", soft_wrap=True)
     known = PreparedData(name, prepared.digest, parts.digest, prepared.shape, len(prepared.classes))
     return known, DataOrder(name, wanted.path, wanted.allow_subset, prepared.digest, parts.digest)
 
@@ -165,13 +166,15 @@ def _usable(plan: Plan, finished: dict[str, Finished], ledger: Ledger) -> dict[s
 
 def _git_commit() -> str:
     """The commit of the source tree, with `+changes` where it differs; "unknown" outside a checkout."""
-    folder = Path(__file__).parent
+
+    def git(*arguments: str) -> str:
+        command = ["git", "-C", str(Path(__file__).parent), *arguments]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+
     try:
-        commit = subprocess.run(["git", "-C", folder, "rev-parse", "HEAD"], capture_output=True, text=True, check=True).stdout.strip()
-        changed = subprocess.run(["git", "-C", folder, "status", "--porcelain", "--", "."], capture_output=True, text=True, check=True).stdout
+        return git("rev-parse", "HEAD") + ("+changes" if git("status", "--porcelain", "--", ".") else "")
     except (OSError, subprocess.CalledProcessError):
         return "unknown"
-    return commit + ("+changes" if changed else "")
 
 
 def _passed_on() -> dict[str, str]:

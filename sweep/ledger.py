@@ -26,6 +26,7 @@ from sweep.records import CellRecord, Result
 
 RETRY_SECONDS = 5.0
 LEASE_SECONDS = 60.0
+PASSING_CODES = ("INTERNAL_ERROR", "TEMPORARILY_UNAVAILABLE", "REQUEST_LIMIT_EXCEEDED", "DEADLINE_EXCEEDED")
 SPOOLED = ("open_stage", "commit_stage", "interrupt_stage", "write_cell", "log_table", "close_sweep")
 
 
@@ -239,7 +240,7 @@ def _locked(folder: Path, sweep: str) -> Iterator[None]:
 def _passing(failure: Exception) -> bool:
     """Whether a write may succeed later: the store is away or busy, as opposed to a request that it will never take."""
     code = getattr(failure, "error_code", None)
-    return isinstance(failure, OSError) or code in ("INTERNAL_ERROR", "TEMPORARILY_UNAVAILABLE", "REQUEST_LIMIT_EXCEEDED", "DEADLINE_EXCEEDED")
+    return isinstance(failure, OSError) or code in PASSING_CODES
 
 
 _RECORDS = {"Result": Result, "CellRecord": CellRecord}

@@ -1,4 +1,4 @@
-"""From cells to the graph of distinct stages. Pure: two cells that need the same work name the same stage, by the hash of all its inputs."""
+"""From cells to the graph of distinct stages. Pure: cells that need the same work name the same stage, by the hash of all its inputs."""
 
 import hashlib
 import json
@@ -227,7 +227,9 @@ class _Builder:
         inputs = {"model": model, "attack": crafted}
         return self._add("attack", settings, inputs, label, self._serving(cell, runtime, "sweep.metrics"))
 
-    def _add(self, kind: str, settings: dict[str, Any], inputs: dict[str, str], label: str, modules: tuple[str, ...], gpu: bool = False) -> str:
+    def _add(
+        self, kind: str, settings: dict[str, Any], inputs: dict[str, str], label: str, modules: tuple[str, ...], gpu: bool = False
+    ) -> str:
         settings["sources"] = sources.digest((f"sweep.stages.{kind}", *modules))
         key = digest(kind, settings, inputs)
         self.stages.setdefault(key, Stage(kind, settings, inputs, key, label, gpu))

@@ -107,13 +107,14 @@ class Scheduler:
             below = queue.pop()
             if below not in self.outcomes:
                 decided.append(below)
-                self.outcomes[below] = Result(below, self._plan.stages[below].kind, "", FAILED, failure_class="upstream_failed", message=message)
+                kind = self._plan.stages[below].kind
+                self.outcomes[below] = Result(below, kind, "", FAILED, failure_class="upstream_failed", message=message)
                 queue.extend(self._below[below])
         return decided
 
     def _heights(self) -> dict[str, int]:
         heights: dict[str, int] = {}
-        for key in reversed(self._plan.stages):
+        for key in reversed(list(self._plan.stages)):
             heights[key] = 1 + max((heights[below] for below in self._below[key]), default=0)
         return heights
 

@@ -10,10 +10,10 @@ from rich.console import Console
 from rich.table import Table
 
 from sweep.config import AXES
+from sweep.ledger import StoreAddress
 from sweep.plan import Plan
 from sweep.progress import Costs, duration
 from sweep.records import FAILED, OK, SKIPPED, CellRecord, Finished
-from sweep.store import StoreAddress
 
 SHOWN_ROWS = 200
 REASONS = 12
@@ -68,9 +68,11 @@ def print_end(
     _print_rows(console, [row for row in rows if row.tags["status"] != SKIPPED])
     undecided = total - len(rows)
     parts = [f"{counts[status]} {status}" for status in (OK, FAILED, SKIPPED)] + ([f"{undecided} not decided"] if undecided else [])
-    console.print(f"sweep {name}: {', '.join(parts)}; {new_rows} rows are new" if new_rows else f"sweep {name}: {', '.join(parts)}; nothing new")
+    news = f"{new_rows} rows are new" if new_rows else "nothing new"
+    console.print(f"sweep {name}: {', '.join(parts)}; {news}")
     if spooled:
-        console.print(f"MLflow could not be reached: {spooled} writes wait in {store.folder}, and the next start delivers them", style="red")
+        message = f"MLflow could not be reached: {spooled} writes wait in {store.folder}, and the next start delivers them"
+        console.print(message, style="red", soft_wrap=True)
     if store.tracking_uri.startswith("sqlite:"):
         console.print(f"compare:  mlflow ui --backend-store-uri {store.tracking_uri}   (experiment {name!r})", soft_wrap=True)
     else:
@@ -85,8 +87,8 @@ def _print_rows(console: Console, rows: Sequence[CellRecord]) -> None:
         table.add_column(column, justify="left" if column in (*axes, "route", "status") else "right")
     for row in rows[:SHOWN_ROWS]:
         figures = [
-            _figure(row, "accuracy", 4), _figure(row, "disagreement", 4), _figure(row, "robust_accuracy", 3), _figure(row, "latency_p50_ms", 4),
-            _figure(row, "latency_ratio", 2), _figure(row, "model_size_bytes", 0, 1e-3),
+            _figure(row, "accuracy", 4), _figure(row, "disagreement", 4), _figure(row, "robust_accuracy", 3),
+            _figure(row, "latency_p50_ms", 4), _figure(row, "latency_ratio", 2), _figure(row, "model_size_bytes", 0, 1e-3),
         ]
         status = row.tags["status"] if row.tags["status"] != FAILED else row.tags["failure_class"]
         table.add_row(*(str(row.params[axis]) for axis in axes), str(row.params.get("route", "")), status, *figures)

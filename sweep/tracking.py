@@ -72,7 +72,8 @@ class Tracker:
 
     def retire_stale(self) -> int:
         """End the runs that an earlier driver of this sweep left open; how many there were. For the start alone, when nothing runs."""
-        stale = self._client.search_runs([self._stages.experiment_id], f"attributes.status = 'RUNNING' and tags.sweep = '{self._sweep}'", max_results=PAGE)
+        own = f"attributes.status = 'RUNNING' and tags.sweep = '{self._sweep}'"
+        stale = self._client.search_runs([self._stages.experiment_id], own, max_results=PAGE)
         for run in stale:
             self._retire(run.info.run_id)
         return len(stale)

@@ -245,7 +245,7 @@ def _accept(listener: Listener, guard: Guard, pid: int, toolchain: str) -> Conne
     deadline = time.monotonic() + START_SECONDS
     while True:
         try:
-            return listener.accept()  # type: ignore[return-value]
+            return listener.accept()
         except TimeoutError:
             returncode = guard.ask("status", pid)["returncode"]
             if returncode is None and time.monotonic() < deadline:

@@ -1,4 +1,4 @@
-"""ResNet-20 for 32x32 images (He et al. 2016, section 4.2) in the form that the study used: convolutions with bias, 1x1 strided shortcuts."""
+"""ResNet-20 for 32x32 images (He et al. 2016, section 4.2) as the study used it: convolutions with bias, 1x1 strided shortcuts."""
 
 from sweep.layers import add, average_pool, batch_norm, conv2d, dense, flatten, image_input, relu, same_padding, shapes
 

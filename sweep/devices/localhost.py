@@ -1,8 +1,7 @@
 """The machine that the device's actor runs on: warm workers for outputs, fresh ones for measurements."""
 
 import contextlib
-from collections.abc import Iterator, Mapping
-from pathlib import Path
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from sweep import energy, timing
@@ -19,7 +18,9 @@ def run(bench: Bench, function: str, arguments: Mapping[str, Any]) -> Any:
         return worker.call(function, arguments, bench.limits, bench.log)[0]
 
 
-def measure(bench: Bench, candidate: Mapping[str, Any], reference: Mapping[str, Any] | None, processes: int, blocks: int, seed: int) -> Samples:
+def measure(
+    bench: Bench, candidate: Mapping[str, Any], reference: Mapping[str, Any] | None, processes: int, blocks: int, seed: int
+) -> Samples:
     """Blocks of the candidate, interleaved with those of the reference, in several fresh processes of each.
 
     `candidate` and `reference` are the arguments of `sweep.stages.measure.prepare`. Candidate and reference have a process each, so
@@ -29,15 +30,9 @@ def measure(bench: Bench, candidate: Mapping[str, Any], reference: Mapping[str, 
     for process in range(processes):
         with _prepared(bench, candidate) as (call, opened):
             found.opened.append(opened)
-            calls = call("warm_up")
-            with _prepared(bench, reference) if reference else contextlib.nullcontext((call, {})) as (call_reference, _opened):
-                calls_reference = call_reference("warm_up") if reference else calls
-                samples = timing.interleave(
-                    lambda: call("block", calls=calls),
-                    lambda: call_reference("block", calls=calls_reference) if reference else 1.0,
-                    seed * processes + process,
-                    blocks,
-                )
+            timed = _block(call)
+            with _reference(bench, reference) as timed_reference:
+                samples = timing.interleave(timed, timed_reference, seed * processes + process, blocks)
             found.candidate.append(samples["candidate"])
             if reference:
                 found.reference.append(samples["reference"])
@@ -52,6 +47,22 @@ def measure(bench: Bench, candidate: Mapping[str, Any], reference: Mapping[str, 
 def _prepared(bench: Bench, arguments: Mapping[str, Any]) -> Iterator[tuple[Any, Mapping[str, Any]]]:
     with bench.pool.fresh(bench.shape, bench.log) as worker:
         yield _caller(bench, worker), worker.call("sweep.stages.measure:prepare", arguments, bench.limits, bench.log)[0]
+
+
+@contextlib.contextmanager
+def _reference(bench: Bench, arguments: Mapping[str, Any] | None) -> Iterator[Callable[[], float]]:
+    """What times a block of the reference; where there is none, something that takes no time and is not kept."""
+    if arguments is None:
+        yield lambda: 0.0
+        return
+    with _prepared(bench, arguments) as (call, _opened):
+        yield _block(call)
+
+
+def _block(call: Any) -> Callable[[], float]:
+    """Warm the model, and return what times one block of it."""
+    calls = call("warm_up")
+    return lambda: call("block", calls=calls)
 
 
 def _caller(bench: Bench, worker: Worker) -> Any:

@@ -36,7 +36,7 @@ def serve(settings, model, address, key):
 
 
 def craft(settings, data, address, key, out):
-    """The attacker's side: write `adversarial.npz` with index (into the test images), label, clean and adversarial images, and logits on both.
+    """The attacker's side: write `adversarial.npz` with index (into the test images), label, clean and adversarial images, logits on both.
 
     Every image of the list is attacked, those that the model gets wrong included.
     """

@@ -7,18 +7,20 @@ import numpy as np
 from sweep import images, reference
 from sweep.stages.models import open_runtime, open_session, read_details, read_weights
 
+BATCH = 256
+
 
 def run(settings, model, data, out):
-    """Write `logits.npy`, float32 (N, classes), for N test images (all where settings["examples"] is None), and `index.npy`, which they are.
+    """Write `logits.npy`, float32 (N, classes), for N test images (all where settings["examples"] is None), and which in `index.npy`.
 
     For a framework's own model also `exact.npy`, float64, for the first settings["reference_examples"] of them: the same network
     and weights computed in double precision from the neutral list. Returns what really ran.
     """
     chosen = indices(settings["examples"], data)
     inputs = images.load(data["folder"], "test", chosen)
-    session, runtime = _session(settings, model)
+    session, runtime, batch = _session(settings, model)
     np.save(os.path.join(out, "index.npy"), chosen)
-    np.save(os.path.join(out, "logits.npy"), runtime.predict(session, inputs))
+    np.save(os.path.join(out, "logits.npy"), runtime.predict(session, inputs, batch))
     if settings["reference_examples"]:
         few = inputs[: settings["reference_examples"]]
         np.save(os.path.join(out, "exact.npy"), reference.logits(read_details(model)["layers"], read_weights(model), few))
@@ -27,9 +29,9 @@ def run(settings, model, data, out):
 
 def predict(settings, model, arrays_file, out):
     """Write `logits.npz` with the logits of every array in an .npz of images, under the same names."""
-    session, runtime = _session(settings, model)
+    session, runtime, batch = _session(settings, model)
     with np.load(arrays_file, allow_pickle=False) as arrays:
-        np.savez(os.path.join(out, "logits.npz"), **{name: runtime.predict(session, arrays[name]) for name in arrays.files})
+        np.savez(os.path.join(out, "logits.npz"), **{name: runtime.predict(session, arrays[name], batch) for name in arrays.files})
     return {"metrics": {}, "runs": runtime.describe(session)}
 
 
@@ -41,5 +43,7 @@ def indices(examples, data):
 
 
 def _session(settings, model):
+    """The open model, its runtime, and the batch to evaluate with: one by one where ranges are taken over a batch, as on the device."""
     runtime, details = open_runtime(settings), read_details(model)
-    return open_session(runtime, settings, model, details), runtime
+    batch = 1 if details.get("quantization") in runtime.FACTS["batch_dependent"] else BATCH
+    return open_session(runtime, settings, model, details), runtime, batch

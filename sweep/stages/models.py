@@ -42,7 +42,9 @@ def write_model(framework, model, network, settings, out):
     np.savez(os.path.join(out, "weights.npz"), **framework.get_weights(model))
     file = framework.save(model, out)
     shape = network[0]["shape"]
-    write_details(out, framework=settings["framework"], format="native", file=file, layers=network, classes=settings["classes"], input_shape=shape)
+    write_details(
+        out, framework=settings["framework"], format="native", file=file, layers=network, classes=settings["classes"], input_shape=shape
+    )
 
 
 def write_details(out, **details):

@@ -21,11 +21,8 @@ def run(settings, data, out):
     chosen = splits["train"]
     if settings["examples"] is not None:  # drawn, since some sources are in the order of their classes
         chosen = np.sort(np.random.RandomState(0).permutation(chosen)[: settings["examples"]])
-    inputs, labels = images.load(data["folder"], "train", chosen), images.labels(data["folder"], "train", chosen)
-    held_out = {
-        "validation": (images.load(data["folder"], "train", splits["validation"]), images.labels(data["folder"], "train", splits["validation"])),
-        "test": (images.load(data["folder"], "test"), images.labels(data["folder"], "test")),
-    }
+    inputs, labels = _part(data, "train", chosen)
+    held_out = {"validation": _part(data, "train", splits["validation"]), "test": _part(data, "test", None)}
     network = framework.resolve(settings["layers"], plan["recipe"])
     model = framework.build(network, plan["recipe"], plan["seed"])
     counted, expected = framework.count_parameters(model), layers.count(network)
@@ -47,3 +44,7 @@ def run(settings, data, out):
     with open(os.path.join(out, "curves.json"), "w") as file:
         json.dump(curves, file)
     return {"metrics": {"train_seconds": seconds, "train_examples": len(chosen)}, "curves": curves}
+
+
+def _part(data, part, indices):
+    return images.load(data["folder"], part, indices), images.labels(data["folder"], part, indices)
