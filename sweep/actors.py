@@ -18,7 +18,7 @@ from sweep.errors import StageFailed
 from sweep.execution import Site
 from sweep.host import local_host
 from sweep.plan import Host
-from sweep.records import FAILED, Order, Result
+from sweep.records import FAILED, Order, Result, Upload
 
 RESTART_SECONDS = 30.0
 CONVERTER, DEVICE = "converter", "device"
@@ -36,13 +36,25 @@ class SiteSettings:
     environment: Mapping[str, str]
 
 
+class RunFiles:
+    """Artifacts of runs (`execution.FileStore`). MLflow is loaded when one is really fetched or uploaded, since that takes seconds."""
+
+    def fetch(self, uri: str, folder: Path) -> None:
+        from sweep import tracking
+
+        tracking.fetch(uri, folder)
+
+    def upload(self, upload: Upload, folder: Path) -> None:
+        from sweep import tracking
+
+        tracking.upload(upload, folder)
+
+
 @ray.remote(num_cpus=0, max_restarts=-1, max_concurrency=CONCURRENT_CALLS)
 class SiteActor:
     """A site on one node. A killed one is started again; its guard ends the workers of the old one."""
 
     def __init__(self, settings: SiteSettings) -> None:
-        from sweep.tracking import RunFiles  # late: a node that never fetches or uploads would wait seconds for MLflow
-
         os.environ.update(settings.environment)
         self._site = Site(Path(settings.cache), settings.keep, settings.recycle_bytes, RunFiles())
 

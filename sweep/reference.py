@@ -18,7 +18,7 @@ def layer_outputs(layers, weights, images, dtype=np.float64, chunk=32):
 
 
 def _chunks(images, chunk):
-    return [images[start:start + chunk] for start in range(0, max(len(images), 1), chunk)]
+    return [images[start:start + chunk] for start in range(0, len(images), chunk)]
 
 
 def _run(layers, weights, images, dtype, keep):

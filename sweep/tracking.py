@@ -218,22 +218,20 @@ def place(folder: Path, uri: str, client: MlflowClient, run_id: str) -> None:
             shutil.copyfile(source, destination)
 
 
-class RunFiles:
-    """Artifacts of runs, for a machine that is not the driver's (`execution.FileStore`)."""
+def fetch(uri: str, folder: Path) -> None:
+    """Download a run's artifacts into a folder that does not exist yet; whole or not at all."""
+    temporary = folder.with_name(f"{folder.name}.{os.getpid()}.part")
+    shutil.rmtree(temporary, ignore_errors=True)
+    temporary.mkdir(parents=True)
+    download_artifacts(artifact_uri=uri, dst_path=str(temporary))
+    with contextlib.suppress(OSError):  # another process was faster
+        temporary.rename(folder)
+    shutil.rmtree(temporary, ignore_errors=True)
 
-    def fetch(self, uri: str, folder: Path) -> None:
-        """Download a run's artifacts into a folder that does not exist yet; whole or not at all."""
-        temporary = folder.with_name(f"{folder.name}.{os.getpid()}.part")
-        shutil.rmtree(temporary, ignore_errors=True)
-        temporary.mkdir(parents=True)
-        download_artifacts(artifact_uri=uri, dst_path=str(temporary))
-        with contextlib.suppress(OSError):  # another process was faster
-            temporary.rename(folder)
-        shutil.rmtree(temporary, ignore_errors=True)
 
-    def upload(self, upload: Upload, folder: Path) -> None:
-        """Make a folder's files a run's artifacts."""
-        MlflowClient(upload.tracking_uri).log_artifacts(upload.run_id, str(folder))
+def upload(to: Upload, folder: Path) -> None:
+    """Make a folder's files the artifacts of a run, from a node that is not the driver's."""
+    MlflowClient(to.tracking_uri).log_artifacts(to.run_id, str(folder))
 
 
 def _finished(run: Run) -> Finished:

@@ -11,7 +11,10 @@ from sweep.layers import parameters, same_padding, shapes
 
 
 class Network:
-    """A Keras model with its layer list, and the graph functions over it; each is traced once, when it is first called."""
+    """A Keras model with its layer list, and the graph functions over it; each is traced once, when it is first called.
+
+    The functions walk the list through the Keras layers and their variables, but for the few kinds that TensorFlow has better operators for.
+    """
 
     def __init__(self, model, layers):
         self.model, self.layers = model, layers
@@ -41,6 +44,9 @@ class Network:
                 values[name] = _fused_batch_norm(self._parts[name], inputs[0], training)
             elif layer["kind"] == "batch_norm":
                 values[name] = self._parts[name](inputs[0], training=training)
+            elif layer["kind"] == "normalize":
+                # Keras' layers for this hold their constants in float32 whatever their dtype.
+                values[name] = (inputs[0] - tf.constant(layer["mean"], self.dtype)) / tf.constant(layer["std"], self.dtype)
             elif layer["kind"] == "flatten":
                 # Keras computes the number of features while it runs, which converters then carry along as half a dozen operators.
                 values[name] = tf.reshape(inputs[0], [-1, math.prod(inputs[0].shape[1:])])
@@ -121,7 +127,6 @@ def _input(layer, _recipe, dtype):
 
 
 def _normalize(layer, _recipe, dtype, _shape):
-    # keras.layers.Normalization keeps its constants in float32 whatever the layer's dtype.
     scale = [1 / std for std in layer["std"]]
     offset = [-mean / std for mean, std in zip(layer["mean"], layer["std"])]
     return [keras.layers.Rescaling(scale, offset, name=layer["name"], dtype=dtype)]

@@ -198,7 +198,7 @@ def _loss_slope(log_shares, truth):
 
 
 def _chunks(images, size):
-    return [slice(start, start + size) for start in range(0, max(len(images), 1), size)]
+    return [slice(start, start + size) for start in range(0, len(images), size)]
 
 
 def predict(model, images, batch_size=256):

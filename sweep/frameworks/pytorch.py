@@ -112,7 +112,7 @@ def _tensor(array, device):
 
 def _chunks(model, images, size):
     model.eval()
-    for start in range(0, max(len(images), 1), size):
+    for start in range(0, len(images), size):
         yield _tensor(images[start:start + size], model.device).to(model.dtype)
 
 

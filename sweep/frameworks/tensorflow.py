@@ -74,7 +74,7 @@ def train(model, images, labels, plan, permutations):
 
 
 def _chunks(model, images, size):
-    for start in range(0, max(len(images), 1), size):
+    for start in range(0, len(images), size):
         yield tf.convert_to_tensor(np.asarray(images[start:start + size], model.dtype.as_numpy_dtype))
 
 
@@ -97,7 +97,7 @@ def class_gradient(model, images, classes=None):
 
 
 def _integers(values):
-    for start in range(0, max(len(values), 1), _CHUNK):
+    for start in range(0, len(values), _CHUNK):
         yield tf.convert_to_tensor(values[start:start + _CHUNK], tf.int64)
 
 
