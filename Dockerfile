@@ -27,11 +27,13 @@ CMD ["mlflow", "server", "--help"]
 
 FROM base AS sweep
 # Packages go into /usr/local, not into a virtual environment: a login shell, which an operator may start Ray in, resets PATH.
-# First and alone, because of its size: PyTorch for the CPU from its own index, or PyPI's wheel, which brings CUDA 13.
+# First and alone, because of its size: the default index's PyTorch brings CUDA 13. For a lean CPU image give TORCH_INDEX, the index that
+# PyTorch publishes its CPU builds on.
 # TensorFlow is the CPU build in both: its CUDA extra asks for the CUDA 12 builds of libraries that are there for CUDA 13.
 ARG EXTRA=cpu
+ARG TORCH_INDEX=
 RUN case "$EXTRA" in \
-        cpu) pip install --no-deps -c constraints.txt --index-url https://download.pytorch.org/whl/cpu torch ;; \
+        cpu) pip install --no-deps -c constraints.txt ${TORCH_INDEX:+--index-url "$TORCH_INDEX"} torch ;; \
         gpu) pip install -c constraints.txt torch ;; \
         *) echo "EXTRA is cpu or gpu, not '$EXTRA'" >&2; exit 1 ;; \
     esac
@@ -40,5 +42,8 @@ COPY . ./
 RUN pip install -c constraints.txt --editable . "ray[default]" \
     && pip check \
     && install --directory --owner=sweep --group=sweep mlruns
+# An image has no version control in it; this is what runs record as their commit.
+ARG GIT_COMMIT=unknown
+ENV SWEEP_GIT_COMMIT=$GIT_COMMIT
 USER 1000:1000
 CMD ["python", "-m", "sweep.launch", "--help"]

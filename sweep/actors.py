@@ -21,7 +21,8 @@ from sweep.plan import Host
 from sweep.records import FAILED, Order, Result, Upload
 
 RESTART_SECONDS = 30.0
-CONVERTER, DEVICE = "converter", "device"
+HOST, CONVERTER, DEVICE = "host", "converter", "device"
+_ROLES = {"convert": CONVERTER, "measure": DEVICE}
 MEASURING_RESOURCE = "measure"
 CONCURRENT_CALLS = 64
 
@@ -74,22 +75,15 @@ class Directory:
 
     def __init__(self, settings: SiteSettings, home: str) -> None:
         self._settings = settings
-        self._sites: dict[str, Any] = {}
-        self._sites[CONVERTER] = self._create(home)
-        measuring = _node_with(MEASURING_RESOURCE)
-        self._sites[DEVICE] = self._create(measuring or home)
-        self._measures_apart = measuring is not None
+        self._sites = {(DEVICE, ""): self._create(_node_with(MEASURING_RESOURCE) or home)}
 
     def site(self, kind: str, node: str) -> Any:
-        """The site for a kind of stage that was placed on a node."""
-        name = {"convert": CONVERTER, "measure": DEVICE}.get(kind, node)
-        if name not in self._sites:
-            self._sites[name] = self._create(node)
-        return self._sites[name]
-
-    def measures_apart(self) -> bool:
-        """Whether measurements have a node of their own, so that nothing needs to stop for them."""
-        return self._measures_apart
+        """The site for a kind of stage whose trial was placed on a node: the one device, else the node's own."""
+        role = _ROLES.get(kind, HOST)
+        at = (role, "") if role == DEVICE else (role, node)
+        if at not in self._sites:
+            self._sites[at] = self._create(node)
+        return self._sites[at]
 
     def close(self) -> None:
         """End the workers of every site."""

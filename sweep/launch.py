@@ -165,7 +165,7 @@ def _usable(plan: Plan, finished: dict[str, Finished], ledger: Ledger) -> dict[s
 
 
 def _git_commit() -> str:
-    """The commit of the source tree, with `+changes` where it differs; "unknown" outside a checkout."""
+    """The commit of the source tree, with `+changes` where it differs; SWEEP_GIT_COMMIT, else "unknown", outside a checkout."""
 
     def git(*arguments: str) -> str:
         command = ["git", "-C", str(Path(__file__).parent), *arguments]
@@ -174,7 +174,7 @@ def _git_commit() -> str:
     try:
         return git("rev-parse", "HEAD") + ("+changes" if git("status", "--porcelain", "--", ".") else "")
     except (OSError, subprocess.CalledProcessError):
-        return "unknown"
+        return os.environ.get("SWEEP_GIT_COMMIT", "unknown")
 
 
 def _passed_on() -> dict[str, str]:

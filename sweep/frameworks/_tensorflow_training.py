@@ -58,7 +58,7 @@ def _sgd(plan, variables):
         for variable, velocity, gradient in zip(variables, velocities, gradients):
             of_type = tf.cast(rate, variable.dtype)
             if momentum:
-                kernel(var=variable.handle, accum=velocity.handle, lr=of_type, grad=gradient, momentum=tf.cast(momentum, variable.dtype))
+                kernel(var=variable.handle, accum=velocity.handle, lr=of_type, grad=gradient, momentum=tf.constant(momentum, variable.dtype))
             else:
                 tf.raw_ops.ResourceApplyGradientDescent(var=variable.handle, alpha=of_type, delta=gradient)
 
