@@ -95,7 +95,9 @@ class Campaign:
             planned = self._plan.cells[number]
             if self._waiting[number] or planned.key in self.rows:
                 continue
-            row = cells.record(planned, self._plan, self._scheduler.outcomes, self._common)
+            data = self._data[planned.cell.dataset]
+            common = {**self._common, "dataset_source": data.source, "dataset_digest": data.digest}
+            row = cells.record(planned, self._plan, self._scheduler.outcomes, common)
             self.rows[planned.key] = row
             if row.tags["status"] != SKIPPED or self._skipped <= SKIPPED_ROWS:
                 self._writes.append(self._ledger.call("write_cell", row))

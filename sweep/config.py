@@ -143,6 +143,7 @@ class Sweep(Strict):
     transplant_routes: bool = True
     threads: PositiveInt = 1
     slots: PositiveInt | None = None
+    processor: Literal["auto", "cpu", "gpu"] = "auto"
     limits: LimitSettings = LimitSettings()
     store: Store = Store()
 

@@ -67,6 +67,9 @@ class Framework(Protocol):
     def configure(self, threads: int) -> None:
         """Set threads and determinism, before anything else is called in this process."""
 
+    def processor(self) -> str:
+        """What the framework computes on in this process, `cpu` or `gpu`."""
+
     def set_options(self, options: dict[str, Any]) -> None:
         """Only where FACTS["options"] is not empty: the sweep's `options.<framework>`."""
 

@@ -29,6 +29,7 @@ from sweep.workers import Limits, Pool, Raised, Shape
 RAISED_CLASSES = {
     "FloatingPointError": "diverged",
     "LoadFailed": "load_failed",
+    "WrongProcessor": "env_unavailable",
     "MemoryError": "oom_host",
     "OutOfMemoryError": "oom_gpu",
     "ResourceExhaustedError": "oom_gpu",

@@ -12,8 +12,9 @@ import subprocess
 import sys
 import uuid
 from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import yaml
 from rich.console import Console
@@ -63,39 +64,42 @@ def _run(options: argparse.Namespace, console: Console) -> int:
     slots = sweep.slots or os.cpu_count() or 1
     store = address(sweep, owner=uuid.uuid4().hex[:12])
     cache = cache_folder()
-    prepared = {name: _prepared(sweep, name, cache, console) for name in sorted({name for grid in sweep.grid for name in grid.dataset})}
+    data = {name: _prepared(sweep, name, cache, console) for name in sorted({name for grid in sweep.grid for name in grid.dataset})}
     known = facts.gather(cache)
     with contextlib.ExitStack() as stack:
         ledger = Ledger(store)
         stack.callback(ledger.close)
         finished: dict[str, Finished] = ledger.call("scan").result()
         host = _join(options.address, slots, console) if options.address else local_host()
-        plan = make(sweep, known, {name: data for name, (data, _order) in prepared.items()}, host)
+        if sweep.processor != "auto":
+            host = host._replace(processor=sweep.processor)
+        plan = make(sweep, known, {name: found.planned for name, found in data.items()}, host)
         usable = _usable(plan, finished, ledger)
         costs = Costs(finished)
         summary.print_plan(console, sweep.name, plan, usable, costs, slots)
         if options.plan:
             return OK_STATUS
-        data = {name: order for name, (_data, order) in prepared.items()}
         return _carry_out(sweep, plan, usable, costs, ledger, store, data, cache, slots, options.address, console)
 
 
 def _carry_out(
     sweep: config.Sweep, plan: Plan, usable: dict[str, Finished], costs: Costs, ledger: Ledger, store: StoreAddress,
-    data: dict[str, DataOrder], cache: Path, slots: int, cluster: str | None, console: Console,
+    data: dict[str, FoundData], cache: Path, slots: int, cluster: str | None, console: Console,
 ) -> int:
     from sweep.campaign import Campaign
 
     ledger.call("retire_stale").result()
     work = Path(store.folder) / "work" / sweep.name
     shutil.rmtree(work, ignore_errors=True)  # what an earlier driver left; the lock says that none is running
-    ledger.call("open_sweep", yaml.safe_dump(sweep.model_dump(mode="json"), sort_keys=False), summary.plan_table(plan, usable)).result()
+    config_text = yaml.safe_dump(sweep.model_dump(mode="json"), sort_keys=False)
+    ledger.call("open_sweep", config_text, summary.plan_table(plan, usable), {name: found.record for name, found in data.items()}).result()
     scheduler = Scheduler(plan, usable, slots, drained=lambda: ledger.backlog == 0)
     server = None if store.tracking_uri.startswith("sqlite:") or cluster is None else store.tracking_uri
     common = {"git_commit": _git_commit()}
     interrupted = False
     with View(plan, scheduler.outcomes, costs, slots, console) as view:
-        campaign = Campaign(sweep, plan, scheduler, ledger, view, data=data, work=work, common=common, server=server)
+        orders = {name: found.order for name, found in data.items()}
+        campaign = Campaign(sweep, plan, scheduler, ledger, view, data=orders, work=work, common=common, server=server)
         if not scheduler.finished:
             interrupted = _stages(scheduler, campaign, cache, slots, cluster, console)
     new_rows = campaign.written()
@@ -144,16 +148,28 @@ def _join(cluster: str, slots: int, console: Console) -> Host:
     return actors.cluster_host()
 
 
-def _prepared(sweep: config.Sweep, name: str, cache: Path, console: Console) -> tuple[PreparedData, DataOrder]:
+class FoundData(NamedTuple):
+    """A data set as the plan sees it, as a node finds it, and what is recorded of it."""
+
+    planned: PreparedData
+    order: DataOrder
+    record: dict[str, Any]
+
+
+def _prepared(sweep: config.Sweep, name: str, cache: Path, console: Console) -> FoundData:
     wanted = sweep.data.get(name, config.Data())
     try:
         prepared, parts = prepared_data(name, wanted.path, wanted.allow_subset, cache)
-    except ValueError as error:
+    except (ValueError, OSError) as error:
         raise SweepError(f"data.{name}: {error}") from None
     found = f"{prepared.n_train} + {prepared.n_test} images from {prepared.source_kind} at {prepared.source_path}"
     console.print(f"{name}: {found}", soft_wrap=True)
-    known = PreparedData(name, prepared.digest, parts.digest, prepared.shape, len(prepared.classes))
-    return known, DataOrder(name, wanted.path, wanted.allow_subset, prepared.digest, parts.digest)
+    record = {field: value if isinstance(value, int | list | tuple) else str(value) for field, value in asdict(prepared).items()}
+    return FoundData(
+        PreparedData(name, prepared.digest, parts.digest, prepared.shape, len(prepared.classes)),
+        DataOrder(name, wanted.path, wanted.allow_subset, prepared.digest, parts.digest, prepared.source_kind),
+        record | {"splits": parts.digest},
+    )
 
 
 def _usable(plan: Plan, finished: dict[str, Finished], ledger: Ledger) -> dict[str, Finished]:

@@ -37,6 +37,7 @@ class DataOrder:
     allow_subset: bool
     digest: str
     splits: str
+    source: str = ""  # the kind of source, for the record
 
 
 @dataclass(frozen=True)

@@ -122,7 +122,7 @@ class Tracker:
         if attempt in self._runs:
             self._retire(self._runs[attempt][0])
 
-    def open_sweep(self, config: str, plan: Mapping[str, Any]) -> str:
+    def open_sweep(self, config: str, plan: Mapping[str, Any], data: Mapping[str, Any]) -> str:
         """The sweep's one run, opened again by every later start; its id. After `scan`."""
         if self._sweep_run:
             self._client.update_run(self._sweep_run, status="RUNNING")
@@ -131,6 +131,7 @@ class Tracker:
             self._sweep_run = self._client.create_run(self._experiment.experiment_id, tags=tags).info.run_id
         self._client.log_text(self._sweep_run, config, "config.yaml")
         self._client.log_dict(self._sweep_run, dict(plan), "plan.json")
+        self._client.log_dict(self._sweep_run, dict(data), "data.json")
         return self._sweep_run
 
     def close_sweep(self, status: str, counts: Mapping[str, float]) -> None:

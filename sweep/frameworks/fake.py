@@ -52,6 +52,10 @@ def configure(threads):
     """Nothing to do: the products here are too small for threads."""
 
 
+def processor():
+    return "cpu"
+
+
 def resolve(layers, recipe):
     return _training.resolved(layers, recipe, _OWN_NORM_EPSILON, _OWN_NORM_MOMENTUM)
 

@@ -50,8 +50,12 @@ def build(layers, recipe, seed, dtype="float32"):
     return network.build(layers, recipe, seed, dtype).to(_device())
 
 
+def processor():
+    return "gpu" if torch.cuda.is_available() else "cpu"
+
+
 def _device():
-    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    return torch.device("cuda" if processor() == "gpu" else "cpu")
 
 
 def count_parameters(model):

@@ -18,7 +18,7 @@ FACTS = {
     "optimizers": list(OPTIMIZERS),
     "gradients": ["loss", "class"],
     "float64": True,
-    "processors": ["cpu", "gpu"],
+    "processors": ["cpu", "gpu"] if tf.test.is_built_with_cuda() else ["cpu"],
     "options": {},
 }
 
@@ -39,6 +39,10 @@ def configure(threads):
         tf.config.experimental.set_memory_growth(gpu, True)
     tf.config.experimental.enable_op_determinism()
     tf.config.experimental.enable_tensor_float_32_execution(False)
+
+
+def processor():
+    return "gpu" if tf.config.list_physical_devices("GPU") else "cpu"
 
 
 def resolve(layers, recipe):

@@ -10,6 +10,10 @@ from sweep import images, initial, layers
 from sweep.stages.models import open_framework, write_model
 
 
+class WrongProcessor(Exception):
+    """The framework does not run on what it was sent to: a build without CUDA, or a GPU that can't be used."""
+
+
 def run(settings, data, out):
     """Train and write the model folder `out`: model.json, weights.npz, the native file, curves.json.
 
@@ -17,6 +21,9 @@ def run(settings, data, out):
     the loss and accuracy that the optimizer saw, and the accuracy on the validation and test images after the epoch.
     """
     framework = open_framework(settings)
+    if framework.processor() != settings["processor"]:
+        text = "{} runs on {} here and was to train on {}"
+        raise WrongProcessor(text.format(settings["framework"], framework.processor(), settings["processor"]))
     plan, splits = settings["plan"], np.load(data["splits"], allow_pickle=False)
     chosen = splits["train"]
     if settings["examples"] is not None:  # drawn, since some sources are in the order of their classes
