@@ -57,7 +57,8 @@ def pytorch_loop(architecture: str, images: np.ndarray, labels: np.ndarray) -> E
         widths = [16, 16, 16, 16, 32, 32, 32, 64, 64, 64]
         blocks = [Block(before, after, 1 if before == after else 2) for before, after in zip(widths, widths[1:])]
         net = nn.Sequential(
-            nn.Conv2d(3, 16, 3, 1, 1), nn.BatchNorm2d(16), nn.ReLU(inplace=True), *blocks, nn.AvgPool2d(8), nn.Flatten(), nn.Linear(64, CLASSES)
+            nn.Conv2d(3, 16, 3, 1, 1), nn.BatchNorm2d(16), nn.ReLU(inplace=True), *blocks,
+            nn.AvgPool2d(8), nn.Flatten(), nn.Linear(64, CLASSES),
         )
     net = net.to(memory_format=torch.channels_last)
     x, y = torch.from_numpy(images).permute(0, 3, 1, 2), torch.from_numpy(labels)
@@ -97,7 +98,8 @@ def tensorflow_loop(architecture: str, images: np.ndarray, labels: np.ndarray) -
         return lambda x: tf.nn.bias_add(tf.matmul(x, kernel), bias)
 
     def norm(channels: int) -> Callable[[Any], Any]:
-        gamma, beta, means, spreads = variable(channels), variable(channels), tf.Variable(tf.zeros(channels)), tf.Variable(tf.ones(channels))
+        gamma, beta = variable(channels), variable(channels)
+        means, spreads = tf.Variable(tf.zeros(channels)), tf.Variable(tf.ones(channels))
         gamma.assign(tf.ones(channels))
 
         def apply(x: Any) -> Any:
@@ -207,9 +209,10 @@ def main() -> int:
         components.load("frameworks", name).configure(1)
         for architecture in options.architectures:
             results.append(compare(name, architecture, options.pairs))
-            row = results[-1]
-            print("{framework:10} {architecture:9} ratio {ratio:.3f} [{ratio_95[0]:.3f}, {ratio_95[1]:.3f}]  contract {contract_s:.2f} s, "
-                  "loop {loop_s:.2f} s, first epochs {first_epoch_s[contract]:.1f} and {first_epoch_s[loop]:.1f} s".format(**row), flush=True)
+            row, first = results[-1], results[-1]["first_epoch_s"]
+            interval = "[{:.3f}, {:.3f}]".format(*row["ratio_95"])
+            print(f"{name:10} {architecture:9} ratio {row['ratio']:.3f} {interval}  contract {row['contract_s']:.2f} s, "
+                  f"loop {row['loop_s']:.2f} s, first epochs {first['contract']:.1f} and {first['loop']:.1f} s", flush=True)
     if options.json:
         options.json.write_text(json.dumps({"machine": platform.processor(), "load": os.getloadavg(), "results": results}, indent=1))
     return int(any(row["ratio"] > TARGET_RATIO for row in results))

@@ -189,7 +189,7 @@ def nearest(word: str, valid: Iterable[Any]) -> str:
 
 class _NoDuplicates(yaml.SafeLoader):
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        keys = [self.construct_object(key, deep=True) for key, _value in node.value]
+        keys = [self.construct_object(key, deep=True) for key, _value in node.value if key.tag != "tag:yaml.org,2002:merge"]
         for key in keys:
             if keys.count(key) > 1:
                 raise yaml.constructor.ConstructorError(None, None, f"the key {key!r} stands twice", node.start_mark)
@@ -201,7 +201,7 @@ def _override(content: dict[str, Any], override: str) -> None:
     if not equals or not key:
         raise ConfigError(f"an override is key=value, not {override!r}")
     try:
-        parsed = yaml.safe_load(value)
+        parsed = yaml.load(value, Loader=_NoDuplicates)  # noqa: S506
     except yaml.YAMLError:
         raise ConfigError(f"the value of {key!r} is not valid YAML: {value!r}") from None
     *parents, last = key.split(".")
@@ -238,10 +238,17 @@ def _check_values(sweep: Sweep) -> None:
             for value in getattr(grid, axis):
                 _check(where, value, valid, custom=axis == "architecture")
     for rule in sweep.exclude:
+        if not rule:
+            raise ValueError("exclude: a rule without an axis would exclude every cell")
         for axis, values in rule.items():
             _check("exclude", axis, AXES)
-            for value in values if axis != "seed" else ():
-                _check(f"exclude.{axis}", value, known[axis], custom=axis == "architecture")
+            if not values:
+                raise ValueError(f"exclude.{axis} is empty")
+            for value in values:
+                if axis != "seed":
+                    _check(f"exclude.{axis}", value, known[axis], custom=axis == "architecture")
+                elif type(value) is not int:
+                    raise ValueError(f"exclude.seed: a seed is a whole number, not {value!r}")
     if sweep.name == STAGES_EXPERIMENT:
         raise ValueError(f"name: {sweep.name!r} is the experiment that all sweeps of a store share; choose another")
     for dataset in sweep.data:
@@ -285,6 +292,8 @@ def _explain(errors: Sequence[Any], content: Mapping[str, Any], path: Path) -> s
         where = ".".join(map(str, location))
         if error["type"] == "extra_forbidden":
             lines.append(f"there is no key {where!r}{nearest(str(location[-1]), _fields(error['loc'][:-1]))}")
+        elif error["type"] == "too_short":
+            lines.append(f"{where} is empty")
         elif error["type"] == "missing":
             lines.append(f"the key {where!r} is missing")
         elif error["type"] == "value_error":
@@ -297,7 +306,7 @@ def _explain(errors: Sequence[Any], content: Mapping[str, Any], path: Path) -> s
 def _fields(location: Sequence[Any]) -> list[str]:
     model: Any = Sweep
     for part in location:
-        if isinstance(part, int):
+        if part not in model.model_fields:  # a number in a list, or a value of an axis
             continue
         annotation = model.model_fields[part].annotation
         while hasattr(annotation, "__args__"):

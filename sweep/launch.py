@@ -35,9 +35,17 @@ RECYCLE_BYTES = 4 << 30
 OK_STATUS, FAILED_STATUS, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
 
 
+class FoundData(NamedTuple):
+    """A data set as the plan sees it, as a node finds it, and what is recorded of it."""
+
+    planned: PreparedData
+    order: DataOrder
+    record: dict[str, Any]
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; returns its exit status."""
-    options = _parser().parse_args(arguments)
+    options = _parser().parse_intermixed_args(arguments)  # overrides may follow --plan too
     console = Console(highlight=False)
     try:
         with _terminated_as_interrupt():
@@ -146,14 +154,6 @@ def _join(cluster: str, slots: int, console: Console) -> Host:
 
     tune.start_ray(cluster, slots, console.print)
     return actors.cluster_host()
-
-
-class FoundData(NamedTuple):
-    """A data set as the plan sees it, as a node finds it, and what is recorded of it."""
-
-    planned: PreparedData
-    order: DataOrder
-    record: dict[str, Any]
 
 
 def _prepared(sweep: config.Sweep, name: str, cache: Path, console: Console) -> FoundData:

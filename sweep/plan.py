@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from sweep import attacks, sources
-from sweep.config import NO_ATTACK, Sweep
+from sweep.config import NO_ATTACK, Sweep, nearest
 from sweep.contracts import Layers
 from sweep.errors import ConfigError
 from sweep.facts import Component, Facts
@@ -78,11 +78,22 @@ class Plan:
 
 def make(sweep: Sweep, facts: Facts, data: Mapping[str, PreparedData], host: Host) -> Plan:
     """The plan of a sweep. Raises ConfigError for settings that can't be meant."""
+    _check_options(sweep, facts)
     builder = _Builder(sweep, facts, data, host)
     cells = [builder.cell(cell) for cell in expand(sweep)]
     if not cells:
         raise ConfigError("exclude: every cell of the grid is excluded")
     return Plan(cells, builder.stages)
+
+
+def _check_options(sweep: Sweep, facts: Facts) -> None:
+    """Options that a component doesn't have would be a failure of each of its stages, or worse, be overlooked."""
+    for name, given in sweep.options.items():
+        named = [kind[name] for kind in (facts.frameworks, facts.runtimes) if name in kind and not kind[name].missing]
+        known = {option for component in named for option in component.facts["options"]}
+        for option in given if named else ():
+            if option not in known:
+                raise ConfigError(f"options.{name}: there is no {option!r}{nearest(option, sorted(known)) if known else '; it has no options'}")
 
 
 def digest(*parts: Any) -> str:
@@ -260,7 +271,7 @@ class _Builder:
 
     def _native(self) -> Component:
         """The runtime that opens frameworks' own formats."""
-        return next(runtime for runtime in self.facts.runtimes.values() if NATIVE in runtime.facts["accepts"])
+        return next(runtime for runtime in self.facts.runtimes.values() if not runtime.missing and NATIVE in runtime.facts["accepts"])
 
     def _route(self, cell: Cell, runtime: Component, layers: Layers) -> Route | None:
         return route(self.facts.frameworks[cell.framework], runtime, layers, self.facts, self.sweep.transplant_routes)

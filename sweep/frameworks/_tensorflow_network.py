@@ -13,7 +13,8 @@ from sweep.layers import parameters, same_padding, shapes
 class Network:
     """A Keras model with its layer list, and the graph functions over it; each is traced once, when it is first called.
 
-    The functions walk the list through the Keras layers and their variables, but for the few kinds that TensorFlow has better operators for.
+    The functions walk the list through the Keras layers and their variables, but for the few kinds that TensorFlow has better
+    operators for.
     """
 
     def __init__(self, model, layers):

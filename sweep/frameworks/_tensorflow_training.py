@@ -10,7 +10,7 @@ _OWN_ADAM_EPSILON = 1e-7
 
 def epoch_function(network, plan, examples):
     """A function (images, labels, order int32 (examples,), learning rate float64) -> (sum of the losses, number of hits) that trains
-    the network for one epoch. The remainder of the examples is a last, smaller step of the same graph, so that every step has static shapes."""
+    the network for one epoch. A remainder of the examples is a last, smaller step of the same graph: every step has static shapes."""
     batch_size = plan["batch_size"]
     full, rest = divmod(examples, batch_size)
     variables = [variable.value for variable in network.model.trainable_variables]
@@ -58,7 +58,8 @@ def _sgd(plan, variables):
         for variable, velocity, gradient in zip(variables, velocities, gradients):
             of_type = tf.cast(rate, variable.dtype)
             if momentum:
-                kernel(var=variable.handle, accum=velocity.handle, lr=of_type, grad=gradient, momentum=tf.constant(momentum, variable.dtype))
+                share = tf.constant(momentum, variable.dtype)
+                kernel(var=variable.handle, accum=velocity.handle, lr=of_type, grad=gradient, momentum=share)
             else:
                 tf.raw_ops.ResourceApplyGradientDescent(var=variable.handle, alpha=of_type, delta=gradient)
 

@@ -149,13 +149,8 @@ def _forward(model, images):
     return values
 
 
-def _constants(model, layer):
-    return np.asarray(layer["mean"], model.dtype), np.asarray(layer["std"], model.dtype)
-
-
 def _normalize(model, layer, values):
-    mean, std = _constants(model, layer)
-    return (values - mean) / std
+    return (values - np.asarray(layer["mean"], model.dtype)) / np.asarray(layer["std"], model.dtype)
 
 
 def _dense(model, layer, values):
@@ -184,7 +179,7 @@ def _backward(model, values, slope):
             gradients[name + "/bias"] = slope.sum(0)
             slope = slope.dot(model.weights[name + "/kernel"].T)
         elif layer["kind"] == "normalize":
-            slope = slope / _constants(model, layer)[1]
+            slope = slope / np.asarray(layer["std"], model.dtype)
         slopes[below] = slopes.get(below, 0) + slope.reshape(values[below].shape)
     gradients.update(slopes)
     return gradients
@@ -229,8 +224,8 @@ def class_gradient(model, images, classes=None):
 
 
 def _chosen_gradient(model, images, classes):
-    one_hot = np.eye(model.layers[-1]["units"], dtype=model.dtype)
-    return np.concatenate([_input_gradient(model, images[part], lambda _, of=classes[part]: one_hot[of]) for part in _chunks(images, _CHUNK)])
+    one_hot = np.eye(model.layers[-1]["units"], dtype=model.dtype)[classes]
+    return np.concatenate([_input_gradient(model, images[part], lambda _, of=one_hot[part]: of) for part in _chunks(images, _CHUNK)])
 
 
 def layer_outputs(model, images):

@@ -75,8 +75,10 @@ def train(model, images, labels, plan, permutations):
     optimizer = _optimizer(model, plan)
     model.use_biased_statistics(plan["recipe"] != "defaults")
     for epoch in range(plan["epochs"]):
-        order = torch.randperm(examples, generator=shuffle) if permutations is None else torch.from_numpy(permutations[epoch].astype(np.int64))
-        order = order.to(model.device)
+        if permutations is None:
+            order = torch.randperm(examples, generator=shuffle).to(model.device)
+        else:
+            order = _tensor(permutations[epoch].astype(np.int64), model.device)
         for group in optimizer.param_groups:
             group["lr"] = _training.learning_rate(plan, epoch)
         # Sums stay on the device: reading them every step would make a GPU wait.

@@ -26,7 +26,8 @@ LINEAR = [
 # Every kind; padding even, uneven as TensorFlow's SAME puts it, and uneven as nothing does; a flatten whose order of axes matters.
 CONVOLUTIONAL = [
     image_input(10, 10, 2), normalize("normalize", "input", [0.4, 0.5], [0.2, 0.3]),
-    conv2d("conv1", "normalize", 4, 3, padding=((1, 1), (1, 1)), initializer="he_normal"), batch_norm("norm1", "conv1"), relu("relu1", "norm1"),
+    conv2d("conv1", "normalize", 4, 3, padding=((1, 1), (1, 1)), initializer="he_normal"),
+    batch_norm("norm1", "conv1"), relu("relu1", "norm1"),
     conv2d("conv2", "relu1", 4, 3, 2, padding=((0, 1), (0, 1))), conv2d("shortcut", "relu1", 4, 1, 2), add("sum", "conv2", "shortcut"),
     batch_norm("norm2", "sum"), relu("relu2", "norm2"), conv2d("conv3", "relu2", 4, 3, padding=((2, 0), (0, 1))), relu("relu3", "conv3"),
     max_pool("max", "relu3", 2, 1), average_pool("mean", "max", 2, 2), flatten("flatten", "mean"), dense("logits", "flatten", CLASSES),
@@ -224,7 +225,8 @@ def test_class_gradients_make_up_the_loss_gradient(framework):
     each = framework.class_gradient(model, images)
     assert each.shape == (300, CLASSES, 10, 10, 2)
     slopes = np.exp(log_softmax(framework.predict(model, images))) - np.eye(CLASSES)[labels]
-    np.testing.assert_allclose(framework.loss_gradient(model, images, labels), np.einsum("nc,nchwk->nhwk", slopes, each), rtol=1e-9, atol=1e-12)
+    combined = np.einsum("nc,nchwk->nhwk", slopes, each)
+    np.testing.assert_allclose(framework.loss_gradient(model, images, labels), combined, rtol=1e-9, atol=1e-12)
     np.testing.assert_allclose(framework.class_gradient(model, images, labels), each[np.arange(300), labels], rtol=1e-9, atol=1e-12)
 
 
@@ -243,7 +245,8 @@ def softmax_regression(images, labels, weights, permutations, plan):
             losses += list(-log_softmax(logits)[range(len(batch)), labels[batch]])
             hits += list(logits.argmax(1) == labels[batch])
             slope = (np.exp(log_softmax(logits)) - np.eye(CLASSES)[labels[batch]]) / len(batch)
-            gradients = {"logits/kernel": features[batch].T @ slope + 2 * plan["l2"] * weights["logits/kernel"], "logits/bias": slope.sum(0)}
+            penalty = 2 * plan["l2"] * weights["logits/kernel"]
+            gradients = {"logits/kernel": features[batch].T @ slope + penalty, "logits/bias": slope.sum(0)}
             for name, gradient in gradients.items():
                 first, second = state[name]
                 if plan["optimizer"] == "sgd":
@@ -257,7 +260,10 @@ def softmax_regression(images, labels, weights, permutations, plan):
     return weights, reports
 
 
-@pytest.mark.parametrize("changes", [{"momentum": 0.0}, {"momentum": 0.9}, {"optimizer": "adam", "learning_rate": 0.01}], ids=["sgd", "momentum", "adam"])
+OPTIMIZERS = [{"momentum": 0.0}, {"momentum": 0.9}, {"optimizer": "adam", "learning_rate": 0.01}]
+
+
+@pytest.mark.parametrize("changes", OPTIMIZERS, ids=["sgd", "momentum", "adam"])
 def test_training_follows_the_agreed_formulas(framework, changes):
     """Steps, the smaller last batch, l2, decay, the given order and the reports, against the same written out in NumPy."""
     images, labels = draw(50)
