@@ -41,7 +41,8 @@ def record(planned: PlannedCell, plan: Plan, outcomes: Mapping[str, Outcome], co
 def _metrics(planned: PlannedCell, plan: Plan, outcomes: Mapping[str, Outcome]) -> dict[str, float]:
     """A cell's own figures and those of what it rests on; none where nothing was measured."""
     found: dict[str, float] = {}
-    for key in stages_of(planned, plan):
+    own_work = dict.fromkeys(key for role in ("model", "attack") if role in planned.stages for key in plan.upstream(planned.stages[role]))
+    for key in own_work:  # not what a measurement's reference took
         for name, value in outcomes[key].metrics.items():
             if name.endswith("_seconds") and name != "stage_seconds":
                 found[name] = found.get(name, 0.0) + value  # a conversion may have several edges

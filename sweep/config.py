@@ -201,7 +201,7 @@ def _override(content: dict[str, Any], override: str) -> None:
     if not equals or not key:
         raise ConfigError(f"an override is key=value, not {override!r}")
     try:
-        parsed = yaml.load(value, Loader=_NoDuplicates)  # noqa: S506
+        parsed = yaml.load(value, Loader=_NoDuplicates)
     except yaml.YAMLError:
         raise ConfigError(f"the value of {key!r} is not valid YAML: {value!r}") from None
     *parents, last = key.split(".")

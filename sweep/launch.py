@@ -12,6 +12,7 @@ import subprocess
 import sys
 import uuid
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -72,11 +73,12 @@ def _run(options: argparse.Namespace, console: Console) -> int:
     slots = sweep.slots or os.cpu_count() or 1
     store = address(sweep, owner=uuid.uuid4().hex[:12])
     cache = cache_folder()
-    data = {name: _prepared(sweep, name, cache, console) for name in sorted({name for grid in sweep.grid for name in grid.dataset})}
-    known = facts.gather(cache)
     with contextlib.ExitStack() as stack:
-        ledger = Ledger(store)
-        stack.callback(ledger.close)
+        starting = stack.enter_context(ThreadPoolExecutor(1)).submit(Ledger, store)  # MLflow takes seconds to load
+        stack.callback(lambda: starting.exception() or starting.result().close())
+        data = {name: _prepared(sweep, name, cache, console) for name in sorted({name for grid in sweep.grid for name in grid.dataset})}
+        known = facts.gather(cache)
+        ledger = starting.result()
         finished: dict[str, Finished] = ledger.call("scan").result()
         host = _join(options.address, slots, console) if options.address else local_host()
         if sweep.processor != "auto":

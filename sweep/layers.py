@@ -74,7 +74,7 @@ def add(name, left, right):
 
 
 def same_padding(size, kernel, stride):
-    """The (before, after) zeros that keep ceil(size / stride) outputs, the odd one after, as TensorFlow's SAME puts it."""
+    """The (before, after) zeros that keep ceil(size / stride) outputs, the odd one after."""
     total = max((-(-size // stride) - 1) * stride + kernel - size, 0)
     return (total // 2, total - total // 2)
 

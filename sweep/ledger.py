@@ -26,6 +26,7 @@ from sweep.records import CellRecord, Result
 
 RETRY_SECONDS = 5.0
 LEASE_SECONDS = 60.0
+STARTS = 5
 PASSING_CODES = ("INTERNAL_ERROR", "TEMPORARILY_UNAVAILABLE", "REQUEST_LIMIT_EXCEEDED", "DEADLINE_EXCEEDED")
 SPOOLED = ("open_stage", "commit_stage", "interrupt_stage", "write_cell", "log_table", "close_sweep")
 
@@ -51,6 +52,7 @@ class Ledger:
         self._lock = threading.Lock()
         self._numbers = itertools.count()
         self._closing = False
+        self._broken: SweepError | None = None
         self._start()
         self._reader = threading.Thread(target=self._read, name="ledger", daemon=True)
         self._reader.start()
@@ -59,6 +61,9 @@ class Ledger:
         """Ask for a method of `tracking.Tracker`."""
         future: Future[Any] = Future()
         with self._lock:
+            if self._broken is not None:
+                future.set_exception(self._broken)
+                return future
             number = next(self._numbers)
             self._pending[number] = ((number, verb, arguments), future)
             with contextlib.suppress(OSError):  # the reader starts the tracker again and sends what is pending
@@ -98,25 +103,44 @@ class Ledger:
             try:
                 number, error, value = self._connection.recv()
             except (EOFError, OSError):
-                if self._closing and not self._pending:
+                if (self._closing and not self._pending) or not self._start_again():
                     return
-                self._start_again()
                 continue
-            with self._lock:
-                _request, future = self._pending.pop(number)
+            _request, future = self._pending.pop(number)  # without the lock: `call` may hold it until answers are read
             if error is not None:
                 future.set_exception(error)
             else:
                 future.set_result(value)
 
-    def _start_again(self) -> None:
-        with self._lock:
-            self._process.join()
-            self._start()
-            self._connection.send((-1, "scan", ()))
-            self._connection.recv()
-            for request, _future in self._pending.values():
+    def _start_again(self) -> bool:
+        """Another tracker in the place of one that was killed; False, and every request fails, where none comes up."""
+        self._lock.acquire()
+        for again in range(STARTS):
+            try:
+                self._process.join()
+                self._start()
+                self._connection.send((-1, "scan", ()))
+                self._connection.recv()
+            except (SweepError, EOFError, OSError) as error:
+                self._broken = error if isinstance(error, SweepError) else SweepError("the tracker was ended from outside, again and again")
+                time.sleep(again)
+                continue
+            self._broken = None
+            requests = [request for request, _future in self._pending.values()]
+            threading.Thread(target=self._send_again, args=(requests,), daemon=True).start()
+            return True
+        for _request, future in self._pending.values():
+            future.set_exception(self._broken)
+        self._pending.clear()
+        self._lock.release()
+        return False
+
+    def _send_again(self, requests: list[tuple[Any, ...]]) -> None:
+        """Beside the reader, since a tracker whose answers nobody reads stops reading too. Frees the lock."""
+        with contextlib.suppress(OSError):
+            for request in requests:
                 self._connection.send(request)
+        self._lock.release()
 
 
 def _serve(connection: Connection, address: StoreAddress) -> None:
@@ -150,15 +174,17 @@ class _Service:
             if self._connection.poll(RETRY_SECONDS):
                 try:
                     number, verb, arguments = self._connection.recv()
-                except EOFError:
+                except (EOFError, OSError):  # the driver is gone
                     self._deliver(force=True)
-                    return
+                    break
                 self._answer(number, verb, arguments)
                 if verb == "finish":
-                    return
+                    break
             self._deliver()
             if self._lease:
                 self._lease.renew()
+        if self._lease:
+            self._lease.release()
 
     def _answer(self, number: int, verb: str, arguments: tuple[Any, ...]) -> None:
         error, value = None, None
@@ -170,6 +196,9 @@ class _Service:
         else:
             try:
                 value = getattr(self._tracker, verb)(*arguments)
+                if verb == "scan" and self._waiting:  # what an earlier driver could not write has been done too
+                    self._deliver(force=True)
+                    value = self._tracker.scan()
             except Exception as failure:  # the store's faults are many; a write is kept, a question is answered with its error
                 if verb in SPOOLED and _passing(failure):
                     self._keep(verb, arguments)
@@ -217,6 +246,11 @@ class _Lease:
             with contextlib.suppress(Exception):  # a server that is away for a moment; the next renewal tries again
                 self._tracker.set_lease(f"{self._owner} {time.time() + LEASE_SECONDS:.0f}")
 
+    def release(self) -> None:
+        """For the next driver, which need not wait."""
+        with contextlib.suppress(Exception):  # a server that is away; the lease runs out
+            self._tracker.set_lease("")
+
     def _refuse_other(self) -> None:
         owner, _space, until = self._tracker.get_lease().rpartition(" ")
         if owner and owner != self._owner and float(until) > time.time():
@@ -253,7 +287,9 @@ def _plain(value: Any) -> Any:
 def _read_spool(spool: Path) -> Iterator[tuple[str, tuple[Any, ...]]]:
     if not spool.exists():
         return
-    for line in spool.read_text().splitlines():
+    for line in spool.read_text().splitlines(keepends=True):
+        if not line.endswith("\n"):
+            return  # the tracker was killed while it wrote this one
         verb, arguments = json.loads(line)
         yield verb, tuple(
             _RECORDS[value["record"]](**value["fields"]) if isinstance(value, dict) and "record" in value else value for value in arguments

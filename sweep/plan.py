@@ -93,7 +93,8 @@ def _check_options(sweep: Sweep, facts: Facts) -> None:
         known = {option for component in named for option in component.facts["options"]}
         for option in given if named else ():
             if option not in known:
-                raise ConfigError(f"options.{name}: there is no {option!r}{nearest(option, sorted(known)) if known else '; it has no options'}")
+                hint = nearest(option, sorted(known)) if known else "; it has no options"
+                raise ConfigError(f"options.{name}: there is no {option!r}{hint}")
 
 
 def digest(*parts: Any) -> str:

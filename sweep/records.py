@@ -147,8 +147,12 @@ def verify(folder: Path, digest: str, content: bool) -> str | None:
         return f"{folder} holds other files than were recorded"
     for name, (size, sha256) in files.items():
         path = folder / name
-        if not path.is_file() or path.stat().st_size != size or (content and _sha256(path) != sha256):
-            return f"{path} is missing or changed"
+        if not path.is_file():
+            return f"{path} is missing"
+        if name in UNDIGESTED:  # a warm worker may still write to the log of the stage that it was started for
+            continue
+        if path.stat().st_size != size or (content and _sha256(path) != sha256):
+            return f"{path} has changed"
     return None
 
 

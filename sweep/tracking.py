@@ -11,6 +11,7 @@ import json
 import os
 import shutil
 import sqlite3
+import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -41,7 +42,7 @@ class Tracker:
         self._sweep = sweep
         self._runs: dict[str, tuple[str, str]] = {}  # attempt -> run id, artifact URI
         self._finished_runs: dict[str, str] = {}  # stage key -> run id
-        self._cells: dict[str, tuple[str, str]] = {}  # cell key -> run id, content
+        self._cells: dict[str, tuple[list[str], str]] = {}  # cell key -> run ids, the latest last, and the content of that one
         self._sweep_run = ""
         with _reachable(tracking_uri):
             _create_database(tracking_uri)
@@ -58,16 +59,22 @@ class Tracker:
         found: dict[str, Finished] = {}
         for run in self._search(self._stages, ascending=True):
             tags = run.data.tags
+            if "attempt" in tags:
+                self._runs[tags["attempt"]] = (run.info.run_id, run.info.artifact_uri)
             if run.info.status not in ("FINISHED", "FAILED") or "key" not in tags or "status" not in tags:
                 continue
             record = _finished(run)
             found[record.key] = record
             self._finished_runs[record.key] = run.info.run_id
+        self._cells.clear()
         for run in self._search(self._experiment, ascending=True):
-            if run.data.tags.get("stage") == "sweep":
+            tags = run.data.tags
+            if tags.get("stage") == "sweep":
                 self._sweep_run = run.info.run_id
-            elif run.data.tags.get("stage") == "cell":
-                self._cells[run.data.tags["cell_key"]] = (run.info.run_id, run.data.tags.get("content", ""))
+            elif tags.get("stage") == "cell":
+                earlier, _content_of_earlier = self._cells.get(tags["cell_key"], ([], ""))
+                content = tags.get("content", "") if run.info.status != "RUNNING" else ""  # a row half written says nothing
+                self._cells[tags["cell_key"]] = ([*earlier, run.info.run_id], content)
         return found
 
     def retire_stale(self) -> int:
@@ -87,12 +94,13 @@ class Tracker:
         return None if "manifest.json" in names else f"{uri} has no manifest.json"
 
     def open_stage(self, attempt: str, key: str, kind: str, label: str, params: Mapping[str, Any]) -> tuple[str, str]:
-        """The run of a stage that starts now: its id and where its artifacts go."""
-        tags = {"stage": kind, "key": key, "attempt": attempt, "owner": self._owner, "sweep": self._sweep, "mlflow.runName": label}
-        run = self._client.create_run(self._stages.experiment_id, tags=tags, run_name=label)
-        self._runs[attempt] = (run.info.run_id, run.info.artifact_uri)
+        """The run of a stage that starts now: its id and where its artifacts go. May be called again."""
+        if attempt not in self._runs:
+            tags = {"stage": kind, "key": key, "attempt": attempt, "owner": self._owner, "sweep": self._sweep, "mlflow.runName": label}
+            run = self._client.create_run(self._stages.experiment_id, tags=tags, run_name=label)
+            self._runs[attempt] = (run.info.run_id, run.info.artifact_uri)
         if params:
-            self._client.log_batch(run.info.run_id, params=[Param(name, str(value)) for name, value in params.items()])
+            self._client.log_batch(self._runs[attempt][0], params=[Param(name, str(value)) for name, value in params.items()])
         return self._runs[attempt]
 
     def commit_stage(self, result: Result) -> None:
@@ -101,6 +109,8 @@ class Tracker:
         if result.key in self._finished_runs and self._finished_runs[result.key] == run_id:
             return  # a repeated delivery
         if result.folder is not None:
+            if not Path(result.folder).is_dir():
+                raise ValueError(f"the files of {result.kind} {result.key} are gone: {result.folder}")
             place(Path(result.folder), uri, self._client, run_id)
             if result.ok and (reason := self.missing(uri, result.digest)):
                 raise OSError(f"artifacts did not arrive: {reason}")
@@ -155,9 +165,18 @@ class Tracker:
         """One row of the table, unless it stands there already; a row with other content is marked superseded and leaves the table."""
         links = {key: self._finished_runs[key] for key in record.stages if key in self._finished_runs}
         digest = _content(record, links)
-        old = self._cells.get(record.key)
-        if old and old[1] == digest:
-            return False
+        earlier, content = self._cells.get(record.key, ([], ""))
+        if content == digest:
+            *earlier, run_id = earlier
+        else:
+            run_id = self._write_row(record, links, digest)
+        for superseded in earlier:
+            self._client.set_tag(superseded, "superseded_by", run_id)
+            self._client.delete_run(superseded)
+        self._cells[record.key] = ([run_id], digest)
+        return content != digest
+
+    def _write_row(self, record: CellRecord, links: Mapping[str, str], digest: str) -> str:
         tags = {"stage": "cell", "cell_key": record.key, PARENT: self._sweep_run, "mlflow.runName": record.name, "content": digest}
         tags |= {"stage_keys": ",".join(record.stages), "stage_runs": ",".join(links.values())} | dict(record.tags)
         run = self._client.create_run(self._experiment.experiment_id, tags={name: str(value)[:5000] for name, value in tags.items()})
@@ -168,11 +187,7 @@ class Tracker:
             params=[Param(name, str(value)) for name, value in record.params.items()],
         )
         self._client.set_terminated(run.info.run_id, "FAILED" if record.tags["status"] == FAILED else "FINISHED")
-        if old:
-            self._client.set_tag(old[0], "superseded_by", run.info.run_id)
-            self._client.delete_run(old[0])
-        self._cells[record.key] = (run.info.run_id, digest)
-        return True
+        return str(run.info.run_id)
 
     def _retire(self, run_id: str) -> None:
         self._client.set_tag(run_id, "status", "interrupted")
@@ -221,9 +236,8 @@ def place(folder: Path, uri: str, client: MlflowClient, run_id: str) -> None:
 
 def fetch(uri: str, folder: Path) -> None:
     """Download a run's artifacts into a folder that does not exist yet; whole or not at all."""
-    temporary = folder.with_name(f"{folder.name}.{os.getpid()}.part")
-    shutil.rmtree(temporary, ignore_errors=True)
-    temporary.mkdir(parents=True)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    temporary = Path(tempfile.mkdtemp(prefix=f"{folder.name}.", suffix=".part", dir=folder.parent))
     download_artifacts(artifact_uri=uri, dst_path=str(temporary))
     with contextlib.suppress(OSError):  # another process was faster
         temporary.rename(folder)

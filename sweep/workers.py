@@ -5,6 +5,7 @@ import json
 import os
 import secrets
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -129,19 +130,24 @@ class Worker:
             header, returned = wire.receive(self.connection)
         except (EOFError, OSError):
             raise StageFailed(*class_of_death(self.end())) from None
+        except ValueError as malformed:
+            self.end()
+            raise StageFailed("crash_signal", f"the worker's answer can't be read: {malformed}") from None
         self.used = time.monotonic()
         if error := header.get("error"):
             raise Raised(error["type"], error["message"], error["traceback"])
         return header["value"], returned
 
-    def end(self) -> int | None:
-        """End the worker with all it started; its return code, None where the guard is gone too."""
+    def end(self) -> int:
+        """End the worker with all it started; its return code, that of SIGKILL where the guard is gone too or another thread ends it."""
+        if self.gone:
+            return -signal.SIGKILL
         self.gone = True
         self.connection.close()
         shutil.rmtree(self.folder, ignore_errors=True)
         with contextlib.suppress(StageFailed):
-            return self.guard.ask("end", self.pid)["returncode"]
-        return -9
+            return int(self.guard.ask("end", self.pid)["returncode"])
+        return -signal.SIGKILL
 
 
 class Raised(StageFailed):
@@ -230,7 +236,11 @@ class Pool:
             with Listener(str(folder / "socket"), "AF_UNIX", authkey=key) as listener:
                 environment = shape.environment() | {KEY_VARIABLE: key.hex()}
                 command = [*shape.toolchain.command, "-m", "sweep.worker.serve", str(folder / "socket")]
-                pid = guard.ask("start", {"command": command, "environment": environment, "log": str(log)})["pid"]
+                started = guard.ask("start", {"command": command, "environment": environment, "log": str(log)})
+                if "error" in started:
+                    why = f"a worker of toolchain {shape.toolchain.name} can't be started: {started['error']}"
+                    raise StageFailed("env_unavailable", why)
+                pid = started["pid"]
                 connection = _accept(listener, guard, pid, shape.toolchain.name)
         except BaseException:
             shutil.rmtree(folder, ignore_errors=True)

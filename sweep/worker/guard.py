@@ -2,7 +2,7 @@
 
 `python -m sweep.worker.guard` reads one JSON request a line and answers in one line each:
 
-    {"start": {"command": [...], "environment": {...}, "log": path}}   -> {"pid": n}
+    {"start": {"command": [...], "environment": {...}, "log": path}}   -> {"pid": n} or {"error": why it can't be}
     {"status": pid}                                                    -> {"returncode": n or null}
     {"end": pid}                                                       -> {"returncode": n}
 
@@ -45,11 +45,14 @@ def _start(workers, libc, value):
     def before_exec():
         libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 
-    with open(value["log"], "ab") as log:
-        process = subprocess.Popen(
-            value["command"], env=dict(value["environment"], **{MARK: mark}), stdin=subprocess.DEVNULL, stdout=log, stderr=log,
-            start_new_session=True, preexec_fn=before_exec,
-        )
+    try:
+        with open(value["log"], "ab") as log:
+            process = subprocess.Popen(
+                value["command"], env=dict(value["environment"], **{MARK: mark}), stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                start_new_session=True, preexec_fn=before_exec,
+            )
+    except OSError as error:  # a toolchain without its interpreter must not end the workers of the others
+        return {"error": str(error)}
     _prefer_for_memory_killer(process.pid)
     workers[process.pid] = (process, mark)
     return {"pid": process.pid}

@@ -26,7 +26,10 @@ def main(address):
             return
         with redirected(request["log"]):
             header, answer = respond(request, arrays)
-        wire.send(connection, header, answer)
+        try:
+            wire.send(connection, header, answer)
+        except (TypeError, ValueError) as error:  # what the function returned is not for the border; nothing was sent
+            wire.send(connection, failure(error))
 
 
 def respond(request, arrays):
@@ -38,9 +41,14 @@ def respond(request, arrays):
         outcome = getattr(importlib.import_module(module), function)(*arrays, **request["arguments"])
         value, returned = outcome if isinstance(outcome, tuple) else (outcome, ())
         return {"value": value}, returned
-    except Exception as error:  # the border: whatever a stage raises is its result
+    except (Exception, SystemExit) as error:  # the border: whatever a stage raises is its result
         traceback.print_exc()
-        return {"error": {"type": type(error).__name__, "message": one_line(error), "traceback": traceback.format_exc()}}, ()
+        return failure(error), ()
+
+
+def failure(error):
+    """The header that tells of the exception that is being handled."""
+    return {"error": {"type": type(error).__name__, "message": one_line(error), "traceback": traceback.format_exc()}}
 
 
 def one_line(error):

@@ -1,0 +1,224 @@
+"""Sweeps run by the real command in a process of its own, and what they leave: in MLflow, on disk and among the processes."""
+
+import os
+import re
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+import uuid
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import closing
+from pathlib import Path
+from typing import Any, NamedTuple
+from urllib.parse import urlparse
+
+import yaml
+from mlflow.entities import Run, ViewType
+from mlflow.tracking import MlflowClient
+
+ROOT = Path(__file__).parent.parent
+MARK = "SWEEP_TEST_MARK"
+"""A variable of the environment that everything below a command inherits, also across sessions and after its parent is gone."""
+
+RUN_SECONDS = 180.0
+GONE_SECONDS = 10.0
+UNSTEADY = re.compile(r"_seconds$|_ms$|^latency_|^throughput_per_s$|^peak_memory_bytes$|^energy_j$")
+"""Metrics that differ from run to run."""
+
+FAKE: dict[str, Any] = {
+    "grid": {
+        "framework": ["fake"], "dataset": ["synthetic"], "architecture": ["linear"], "seed": [0, 1],
+        "runtime": ["fake"], "quantization": ["float32", "dynamic_int8"],
+    },
+    "train": {"epochs": 1},
+    "measure": {"enabled": False},
+    "slots": 2,
+}
+
+
+class Store:
+    """A folder with sweep files and the ledger that they share."""
+
+    def __init__(self, folder: Path, cache: Path) -> None:
+        """`cache` keeps decoded data and what components state of themselves; to ask them again costs seconds."""
+        self.folder, self.cache = folder, cache
+        folder.mkdir(parents=True, exist_ok=True)
+        self.database = folder / "mlruns" / "mlflow.db"
+        self.uri = f"sqlite:///{self.database}"
+
+    def write(self, name: str, **changes: Any) -> Path:
+        """A sweep file: the fake one with these top-level keys in place of its own."""
+        content = FAKE | {"name": name} | changes | {"store": {"tracking_uri": self.uri}}
+        path = self.folder / f"{name}.yaml"
+        path.write_text(yaml.safe_dump(content))
+        return path
+
+    def start(self, config: Path, *arguments: str) -> "Command":
+        return Command(self, config, arguments)
+
+    def run(self, config: Path, *arguments: str) -> "Command":
+        """The command, at its end, with nothing left of it."""
+        command = self.start(config, *arguments)
+        command.wait()
+        assert not (left := command.left_over()), left
+        return command
+
+    def runs(self, experiment: str, **tags: str) -> list[Run]:
+        """Runs with these tags that MLflow shows."""
+        client = MlflowClient(self.uri)
+        found = client.get_experiment_by_name(experiment)
+        if found is None:
+            return []
+        chosen = " and ".join(f"tags.{name} = '{value}'" for name, value in tags.items())
+        return list(client.search_runs([found.experiment_id], chosen, ViewType.ACTIVE_ONLY, max_results=10_000))
+
+    def stages(self, kind: str, status: str = "FINISHED") -> list[Run]:
+        """Runs of a kind of stage with a status of MLflow."""
+        return [run for run in self.runs("stages", stage=kind) if run.info.status == status]
+
+    def cells(self, sweep: str) -> dict[str, Run]:
+        """The rows of a sweep's table by cell key. Every row is there once."""
+        runs = self.runs(sweep, stage="cell")
+        rows = {run.data.tags["cell_key"]: run for run in runs}
+        assert len(rows) == len(runs), "a cell has more than one row"
+        return rows
+
+    def table(self, sweep: str) -> dict[str, Any]:
+        """What of a sweep's table does not depend on when and how often it was run, by cell key."""
+        return {key: _steady(run) for key, run in self.cells(sweep).items()}
+
+    def finished(self) -> Counter[str]:
+        """How many finished runs each stage key has."""
+        return Counter(run.data.tags["key"] for run in self.runs("stages") if run.info.status == "FINISHED")
+
+    def query(self, sql: str, *values: Any) -> list[Any]:
+        """Rows of MLflow's database, read while a sweep writes to it."""
+        with closing(sqlite3.connect(f"file:{self.database}?mode=ro", uri=True, timeout=10)) as database:
+            return database.execute(sql, values).fetchall()
+
+
+class Process(NamedTuple):
+    pid: int
+    parent: int
+    title: str
+
+    @property
+    def kind(self) -> str:
+        """What it is for a sweep, "" for what belongs to Ray alone."""
+        return next((kind for kind, sign in _SIGNS.items() if sign in self.title), "")
+
+    def send(self, number: int) -> bool:
+        """Whether it was still there to be sent a signal."""
+        try:
+            os.kill(self.pid, number)
+        except ProcessLookupError:
+            return False
+        return True
+
+
+_SIGNS = {
+    "driver": "sweep.launch",
+    "tracker": "multiprocessing.spawn",
+    "guard": "sweep.worker.guard",
+    "worker": "sweep.worker.serve",
+    "actor": "ray::SiteActor",
+    "directory": "ray::Directory",
+    "trial": "ray::ImplicitFunc",
+}
+
+
+class Command:
+    """One `python -m sweep.launch` in a session of its own, with all that it starts."""
+
+    def __init__(self, store: Store, config: Path, arguments: tuple[str, ...]) -> None:
+        self.mark = uuid.uuid4().hex
+        self._output = store.folder / f"output-{self.mark}.txt"
+        environment = os.environ | {
+            MARK: self.mark, "SWEEP_CACHE": str(store.cache), "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT), "RAY_AUTH_MODE": "disabled",
+        }
+        with self._output.open("wb") as output:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "sweep.launch", str(config), *arguments], cwd=store.folder, env=environment,
+                stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, start_new_session=True,
+            )
+
+    @property
+    def output(self) -> str:
+        return self._output.read_text()
+
+    @property
+    def running(self) -> bool:
+        return self._process.poll() is None
+
+    def wait(self, seconds: float = RUN_SECONDS) -> int:
+        """The exit status. A command that does not end is ended, with all it started, and fails the test with what it said."""
+        try:
+            return self._process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            self.end()
+            raise AssertionError(f"the command did not end within {seconds:g} s:\n{self.output}") from None
+
+    def wait_for(self, text: str, seconds: float = 60.0) -> None:
+        """Until the command has said something."""
+        deadline = time.monotonic() + seconds
+        while text not in self.output:
+            if not self.running or time.monotonic() > deadline:
+                self.end()
+                raise AssertionError(f"{text!r} never came:\n{self.output}")
+            time.sleep(0.05)
+
+    def interrupt(self) -> None:
+        """Ctrl-C in a terminal: SIGINT to the whole foreground group."""
+        os.killpg(self._process.pid, signal.SIGINT)
+
+    def terminate(self) -> None:
+        """What a cluster does before it ends a pod."""
+        self._process.send_signal(signal.SIGTERM)
+
+    def processes(self) -> list[Process]:
+        """All that lives of this command, itself included."""
+        return list(_marked(f"{MARK}={self.mark}".encode()))
+
+    def left_over(self, seconds: float = GONE_SECONDS) -> list[Process]:
+        """What still lives so long after the command's end; it is ended then."""
+        deadline = time.monotonic() + seconds
+        while (left := self.processes()) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        self.end()
+        return left
+
+    def end(self) -> None:
+        """End whatever lives of this command."""
+        while left := self.processes():
+            for process in left:
+                process.send(signal.SIGKILL)
+            time.sleep(0.02)
+        self._process.wait()
+
+
+def artifacts(run: Run) -> Path:
+    """The folder of a run's artifacts, in a store on this machine."""
+    return Path(urlparse(run.info.artifact_uri).path)
+
+
+def _steady(run: Run) -> dict[str, Any]:
+    tags = {name: run.data.tags.get(name) for name in ("status", "reason", "failure_class", "failed_stage", "access", "stage_keys")}
+    metrics = {name: value for name, value in run.data.metrics.items() if not UNSTEADY.search(name)}
+    return {"params": run.data.params, "tags": tags, "metrics": metrics, "names": sorted(run.data.metrics)}
+
+
+def _marked(mark: bytes) -> Iterator[Process]:
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit():
+            continue
+        try:
+            if mark not in (entry / "environ").read_bytes().split(b"\0"):
+                continue  # zombies have no environment, and are gone
+            title = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
+            parent = int((entry / "stat").read_text().rsplit(")", 1)[1].split()[1])
+        except OSError:
+            continue
+        yield Process(int(entry.name), parent, title)
