@@ -1,13 +1,13 @@
 # Two targets do all set-up: `make quickstart` runs the main job, `make test` passes the tests.
 
-PYTHON ?= python3.11
+PYTHON ?= python3
 VENV := .venv
 RUN := $(VENV)/bin/python
 
 .PHONY: quickstart test check
 
 quickstart: $(VENV)/installed
-	$(RUN) -m sweep.launch configs/quickstart.yaml
+	$(RUN) -m sweep.launch configs/quickstart.yaml $(ARGS)
 
 test: $(VENV)/installed-test
 	$(RUN) -m pytest

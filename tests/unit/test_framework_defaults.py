@@ -8,7 +8,8 @@ from sweep.layers import batch_norm, conv2d, dense, flatten, image_input
 
 # No convolution before the batch norm: its bias would have a gradient of nothing but rounding, which Adam makes whole steps of.
 NET = [
-    image_input(6, 6, 2), batch_norm("norm", "input"), conv2d("conv", "norm", 3, 3), flatten("flatten", "conv"), dense("logits", "flatten", 4)
+    image_input(6, 6, 2), batch_norm("norm", "input"), conv2d("conv", "norm", 3, 3), flatten("flatten", "conv"),
+    dense("logits", "flatten", 4),
 ]
 PLAN = {
     "optimizer": "sgd", "learning_rate": 0.05, "momentum": 0.9, "epsilon": None, "l2": 0.0, "batch_size": 8, "epochs": 3,
