@@ -9,7 +9,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
@@ -108,12 +108,24 @@ def run(directory: Any, order: Order) -> Result:
         return _failed(order, "preempted", f"the actor that ran the stage was lost: {' '.join(str(error).split())[:200]}")
 
 
-def cluster_host() -> Host:
-    """The node that measures, as keys name it, and whether the cluster has a GPU to train on."""
-    node = _node_with(MEASURING_RESOURCE) or ray.get_runtime_context().get_node_id()
-    strategy = NodeAffinitySchedulingStrategy(node, soft=False)
+class Cluster(NamedTuple):
+    """A Ray cluster as it is when it is joined."""
+
+    host: Host  # the node that measures, as keys name it, and whether there is a GPU to train on
+    cpus: int
+    nodes: int
+    measures_apart: bool  # whether a node is there for measurements alone
+
+
+def cluster() -> Cluster:
+    """The cluster that this driver has joined."""
+    measuring = _node_with(MEASURING_RESOURCE)
+    strategy = NodeAffinitySchedulingStrategy(measuring or ray.get_runtime_context().get_node_id(), soft=False)
     host: Host = ray.get(ray.remote(local_host).options(num_cpus=0, scheduling_strategy=strategy).remote())
-    return host._replace(processor="gpu" if ray.cluster_resources().get("GPU") else "cpu")
+    resources = ray.cluster_resources()
+    host = host._replace(processor="gpu" if resources.get("GPU") else "cpu")
+    nodes = sum(1 for node in ray.nodes() if node["Alive"])
+    return Cluster(host, int(resources.get("CPU", 0)), nodes, measuring is not None)
 
 
 def _wait_until_up(site: Any) -> None:

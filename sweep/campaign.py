@@ -1,5 +1,6 @@
 """One run of a sweep in the driver: orders go out, results come in, the ledger and the view are told."""
 
+import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from pathlib import Path
@@ -45,7 +46,7 @@ class Campaign:
     def order(self, stage: Stage, attempt: str) -> Order:
         self._attempts[stage.key] = attempt
         shown = {name: stage.settings[name] for name in SHOWN_SETTINGS if stage.settings.get(name)}
-        opened = self._ledger.call("open_stage", attempt, stage.key, stage.kind, f"{stage.kind} {stage.label}", shown)
+        opened = self._ledger.call("open_stage", attempt, stage.key, stage.kind, f"{stage.kind} {stage.label}", shown, time.time())
         upload = None
         if self._server is not None:
             run_id, uri = opened.result()

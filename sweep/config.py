@@ -59,7 +59,7 @@ class Training(Strict):
     l2: Annotated[float, Field(ge=0)] = 0.0
     batch_size: PositiveInt = 128
     epochs: PositiveInt = 10
-    decay: list[tuple[int, float]] = Field(default=[], strict=False)
+    decay: list[Annotated[tuple[int, float], BeforeValidator(lambda step: tuple(step) if isinstance(step, list) else step)]] = []
     examples: PositiveInt | None = None  # the first of the training list; None takes all
 
 

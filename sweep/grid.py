@@ -11,6 +11,7 @@ from sweep.config import AXES, NO_ATTACK, Sweep
 from sweep.contracts import Layers
 from sweep.errors import ConfigError
 from sweep.facts import Component, Facts
+from sweep.layers import shapes
 
 TRANSPLANT = "transplant:"
 NATIVE = "native"
@@ -60,14 +61,19 @@ def layers_of(architecture: str, facts: DatasetFacts) -> Layers:
 
     Raises ConfigError where there is no such function, ValueError where the images do not fit.
     """
+    found: Layers = _builder(architecture)(facts.shape, facts.classes)
+    shapes(found)
+    return found
+
+
+def _builder(architecture: str) -> Any:
     if ":" not in architecture:
-        return components.load("architectures", architecture).layers(facts.shape, facts.classes)
+        return components.load("architectures", architecture).layers
     module, function = architecture.split(":")
     try:
-        build = getattr(importlib.import_module(module), function)
+        return getattr(importlib.import_module(module), function)
     except (ImportError, AttributeError) as error:
         raise ConfigError(f"grid.architecture: {architecture!r} can't be loaded: {error}") from None
-    return build(facts.shape, facts.classes)
 
 
 class Route(NamedTuple):

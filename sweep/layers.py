@@ -80,9 +80,14 @@ def same_padding(size, kernel, stride):
 
 
 def shapes(layers):
-    """Output shape of each layer by name, without the batch axis. Raises ValueError where two inputs of a sum differ."""
+    """Output shape of each layer by name, without the batch axis.
+
+    Raises ValueError where two inputs of a sum differ, an input is smaller than a window, or a kind is unknown.
+    """
     found = {}
     for layer in layers:
+        if layer["kind"] not in _OUTPUT_SHAPE:
+            raise ValueError("there is no layer of kind {!r}".format(layer["kind"]))
         inputs = [found[name] for name in layer["inputs"]]
         found[layer["name"]] = _OUTPUT_SHAPE[layer["kind"]](layer, *inputs)
     return found
@@ -118,7 +123,10 @@ def count(layers):
 
 
 def _window(layer, shape, kernel, padding=((0, 0), (0, 0))):
-    return tuple((size + sum(pad) - kernel) // layer["stride"] + 1 for size, pad in zip(shape[:2], padding))
+    sizes = tuple((size + sum(pad) - kernel) // layer["stride"] + 1 for size, pad in zip(shape[:2], padding))
+    if min(sizes) < 1:
+        raise ValueError("{} reads windows of {} from {} x {}".format(layer["name"], kernel, *shape[:2]))
+    return sizes
 
 
 def _sum(layer, left, right):

@@ -21,11 +21,15 @@ Outcome = Result | Finished
 class Scheduler:
     """Hands out stages and takes their results. `outcomes` holds what is decided, by stage key."""
 
-    def __init__(self, plan: Plan, finished: Mapping[str, Finished], slots: int, drained: Callable[[], bool] = lambda: True) -> None:
-        """`finished` is what earlier sweeps have done; `drained` says whether the host is quiet enough for a measurement."""
+    def __init__(
+        self, plan: Plan, finished: Mapping[str, Finished], slots: int, drained: Callable[[], bool] = lambda: True, apart: bool = False
+    ) -> None:
+        """`finished` is what earlier sweeps have done; `drained` says whether the host is quiet enough for a measurement; `apart`,
+        whether measurements have a host of their own, so that they go one by one beside all else."""
         self._plan = plan
         self._slots = slots
         self._drained = drained
+        self._apart = apart
         self._attempts: Counter[str] = Counter()
         self._below: dict[str, list[str]] = {key: [] for key in plan.stages}
         self._ready: list[tuple[int, int, str]] = []
@@ -55,9 +59,11 @@ class Scheduler:
 
     def next(self) -> Stage | Literal["wait"]:
         """The stage to start now, "wait" while none can. Not to be asked once `finished`."""
-        exclusive = any(stage.kind in EXCLUSIVE_KINDS for stage in self.running.values())
-        if exclusive or len(self.running) >= self._slots:
+        measuring = any(stage.kind in EXCLUSIVE_KINDS for stage in self.running.values())
+        if len(self.running) >= self._slots or (measuring and not self._apart):
             return "wait"
+        if self._apart and self._ready_exclusive and not measuring:
+            return self._start(self._ready_exclusive)
         if self._ready:
             return self._start(self._ready)
         if self._ready_exclusive and not self.running and self._drained():

@@ -93,11 +93,14 @@ class Tracker:
         names = {item.path for item in get_artifact_repository(uri).list_artifacts()}
         return None if "manifest.json" in names else f"{uri} has no manifest.json"
 
-    def open_stage(self, attempt: str, key: str, kind: str, label: str, params: Mapping[str, Any]) -> tuple[str, str]:
-        """The run of a stage that starts now: its id and where its artifacts go. May be called again."""
+    def open_stage(
+        self, attempt: str, key: str, kind: str, label: str, params: Mapping[str, Any], started: float | None = None
+    ) -> tuple[str, str]:
+        """The run of a stage that started then (a time stamp; None is now): its id and where its artifacts go. May be called again."""
         if attempt not in self._runs:
             tags = {"stage": kind, "key": key, "attempt": attempt, "owner": self._owner, "sweep": self._sweep, "mlflow.runName": label}
-            run = self._client.create_run(self._stages.experiment_id, tags=tags, run_name=label)
+            at = None if started is None else int(started * 1000)
+            run = self._client.create_run(self._stages.experiment_id, start_time=at, tags=tags, run_name=label)
             self._runs[attempt] = (run.info.run_id, run.info.artifact_uri)
         if params:
             self._client.log_batch(self._runs[attempt][0], params=[Param(name, str(value)) for name, value in params.items()])

@@ -5,7 +5,6 @@ import os
 import shutil
 import tempfile
 import uuid
-from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any, Protocol
 
@@ -104,12 +103,11 @@ def run(scheduler: Scheduler, conductor: Conductor, directory: Any, slots: int) 
         shutil.rmtree(storage, ignore_errors=True)
 
 
-def start_ray(address: str | None, slots: int, log: Callable[[str], None]) -> None:
+def start_ray(address: str | None, slots: int | None) -> None:
     """Join a running cluster, or start a private one on this machine with as many CPUs as there are slots."""
     os.environ.update(TUNE_ENVIRONMENT)
     options: dict[str, Any] = {"logging_level": "ERROR", "log_to_driver": False, "configure_logging": True}
     if address is not None:
         ray.init(address=address, **options)
-        log(f"joined the Ray cluster at {address}: {int(ray.cluster_resources().get('CPU', 0))} CPUs on {len(ray.nodes())} nodes")
-        return
-    ray.init(num_cpus=slots, include_dashboard=False, object_store_memory=200_000_000, **options)
+    else:
+        ray.init(num_cpus=slots, include_dashboard=False, object_store_memory=200_000_000, **options)

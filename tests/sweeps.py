@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 import signal
 import sqlite3
 import subprocess
@@ -45,8 +46,9 @@ class Store:
     def __init__(self, folder: Path, cache: Path) -> None:
         """`cache` keeps decoded data and what components state of themselves; to ask them again costs seconds."""
         self.folder, self.cache = folder, cache
-        folder.mkdir(parents=True, exist_ok=True)
         self.database = folder / "mlruns" / "mlflow.db"
+        self.database.parent.mkdir(parents=True)
+        shutil.copyfile(_empty_database(cache), self.database)
         self.uri = f"sqlite:///{self.database}"
 
     def write(self, name: str, **changes: Any) -> Path:
@@ -202,6 +204,15 @@ class Command:
 def artifacts(run: Run) -> Path:
     """The folder of a run's artifacts, in a store on this machine."""
     return Path(urlparse(run.info.artifact_uri).path)
+
+
+def _empty_database(cache: Path) -> Path:
+    """MLflow's tables without a run, made once: to make them takes MLflow longer than a small sweep takes."""
+    path = cache / "empty.db"
+    if not path.exists():
+        cache.mkdir(parents=True, exist_ok=True)
+        MlflowClient(f"sqlite:///{path}").search_experiments()
+    return path
 
 
 def _steady(run: Run) -> dict[str, Any]:

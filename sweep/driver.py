@@ -1,0 +1,206 @@
+"""One run of a sweep, from the validated file to the last row: data and facts, the plan, the stages, the table."""
+
+import contextlib
+import os
+import shutil
+import subprocess
+import uuid
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import yaml
+from rich.console import Console
+
+from sweep import config, facts, summary
+from sweep.campaign import Campaign
+from sweep.errors import StoreUnavailable, SweepError
+from sweep.execution import prepared_data
+from sweep.host import local_host
+from sweep.interrupts import deaf
+from sweep.ledger import Ledger, StoreAddress
+from sweep.plan import Host, Plan, PreparedData, make
+from sweep.progress import Costs, View
+from sweep.records import FAILED, OK, SKIPPED, DataOrder, Finished
+from sweep.scheduling import Scheduler, reusable
+from sweep.store import SQLITE, address, cache_folder
+
+KEPT_WORKERS = 4
+RECYCLE_BYTES = 4 << 30
+
+
+class FoundData(NamedTuple):
+    """A data set as the plan sees it, as a node finds it, and what is recorded of it."""
+
+    planned: PreparedData
+    order: DataOrder
+    record: dict[str, Any]
+
+
+class Machines(NamedTuple):
+    """What the stages run on."""
+
+    host: Host
+    slots: int
+    cluster: bool  # a Ray cluster that was joined, rather than one of our own
+    measures_apart: bool
+
+
+@dataclass(frozen=True)
+class Job:
+    """A sweep with all that was found out before any work."""
+
+    sweep: config.Sweep
+    store: StoreAddress
+    cache: Path
+    data: Mapping[str, FoundData]
+    machines: Machines
+    plan: Plan
+    usable: Mapping[str, Finished]
+    costs: Costs
+
+
+class Outcome(NamedTuple):
+    """How a run of a sweep ended."""
+
+    failed: int
+    interrupted: bool
+
+
+def run(sweep: config.Sweep, ray_address: str | None, plan_only: bool, console: Console) -> Outcome:
+    """Run what is left of a sweep, or only print its plan. Raises SweepError before any work."""
+    store, cache = address(sweep, owner=uuid.uuid4().hex[:12]), cache_folder()
+    with contextlib.ExitStack() as stack:
+        starting = stack.enter_context(ThreadPoolExecutor(1)).submit(Ledger, store)  # MLflow takes seconds to load
+        stack.callback(lambda: starting.exception() or starting.result().close())
+        data = {name: _found(sweep, name, cache, console) for name in sorted({name for grid in sweep.grid for name in grid.dataset})}
+        known = facts.gather(cache)
+        ledger = starting.result()
+        finished: dict[str, Finished] = ledger.call("scan").result()
+        machines = _machines(sweep, store, ray_address, console)
+        plan = make(sweep, known, {name: found.planned for name, found in data.items()}, machines.host)
+        job = Job(sweep, store, cache, data, machines, plan, _usable(plan, finished, ledger), Costs(finished))
+        summary.print_plan(console, sweep.name, plan, job.usable, job.costs, machines.slots)
+        return Outcome(0, False) if plan_only else _carry_out(job, ledger, console)
+
+
+def _carry_out(job: Job, ledger: Ledger, console: Console) -> Outcome:
+    ledger.call("retire_stale").result()
+    work = Path(job.store.folder) / "work" / job.sweep.name
+    shutil.rmtree(work, ignore_errors=True)  # what an earlier driver left; the lock says that none is running
+    config_text = yaml.safe_dump(job.sweep.model_dump(mode="json"), sort_keys=False)
+    records = {name: found.record for name, found in job.data.items()}
+    ledger.call("open_sweep", config_text, summary.plan_table(job.plan, job.usable), records).result()
+    scheduler = Scheduler(job.plan, job.usable, job.machines.slots, lambda: ledger.backlog == 0, job.machines.measures_apart)
+    interrupted = False
+    with View(job.plan, scheduler.outcomes, job.costs, job.machines.slots, console) as view:
+        campaign = Campaign(
+            job.sweep, job.plan, scheduler, ledger, view,
+            data={name: found.order for name, found in job.data.items()},
+            work=work,
+            common={"git_commit": _git_commit()},
+            server=job.store.tracking_uri if job.machines.cluster and not job.store.tracking_uri.startswith(SQLITE) else None,
+        )
+        if not scheduler.finished:
+            interrupted = _stages(job, scheduler, campaign, console)
+    return _conclude(job, campaign, ledger, work, interrupted, console)
+
+
+def _stages(job: Job, scheduler: Scheduler, campaign: Campaign, console: Console) -> bool:
+    """Run what is left; True where it was interrupted."""
+    import ray  # late: a plan, or a sweep that is done, needs none
+
+    from sweep import actors, tune
+
+    slots = job.machines.slots
+    if not job.machines.cluster:
+        tune.start_ray(None, slots)
+    settings = actors.SiteSettings(str(job.cache), max(KEPT_WORKERS, 2 * slots), RECYCLE_BYTES, _passed_on())
+    directory = actors.Directory.remote(settings, ray.get_runtime_context().get_node_id())  # type: ignore[attr-defined]
+    try:
+        tune.run(scheduler, campaign, directory, slots)
+    except KeyboardInterrupt:
+        with deaf():  # the cleaning up is short, and half of it is worse than none
+            console.print(f"Stopping: {campaign.interrupt()} running stages are recorded as interrupted.")
+            return True
+    finally:
+        with deaf(), contextlib.suppress(ray.exceptions.RayError):
+            ray.get(directory.close.remote(), timeout=15)
+        ray.shutdown()
+    return False
+
+
+def _conclude(job: Job, campaign: Campaign, ledger: Ledger, work: Path, interrupted: bool, console: Console) -> Outcome:
+    new_rows, rows = campaign.written(), list(campaign.rows.values())
+    counts = {status: sum(1 for row in rows if row.tags["status"] == status) for status in (OK, FAILED, SKIPPED)}
+    ledger.call("log_table", "skipped.csv", summary.skipped_table([row for row in rows if row.tags["status"] == SKIPPED]))
+    ended_as = "KILLED" if interrupted else "FAILED" if counts[FAILED] else "FINISHED"
+    ledger.call("close_sweep", ended_as, {f"cells_{status}": float(count) for status, count in counts.items()}).result()
+    spooled = ledger.close()
+    if not spooled:
+        shutil.rmtree(work, ignore_errors=True)
+    summary.print_end(console, job.sweep.name, rows, counts, new_rows, len(job.plan.cells), job.store, spooled)
+    return Outcome(counts[FAILED], interrupted)
+
+
+def _machines(sweep: config.Sweep, store: StoreAddress, ray_address: str | None, console: Console) -> Machines:
+    if ray_address is None:
+        found = Machines(local_host(), sweep.slots or os.cpu_count() or 1, cluster=False, measures_apart=False)
+    else:
+        from sweep import actors, tune
+
+        tune.start_ray(ray_address, None)
+        cluster = actors.cluster()
+        console.print(f"joined the Ray cluster at {ray_address}: {cluster.cpus} CPUs on {cluster.nodes} nodes")
+        if cluster.nodes > 1 and store.tracking_uri.startswith(SQLITE):
+            message = f"a cluster of {cluster.nodes} nodes needs a tracking server, not {store.tracking_uri!r}"
+            raise StoreUnavailable(f"store.tracking_uri: {message}")
+        found = Machines(cluster.host, sweep.slots or max(cluster.cpus, 1), cluster=True, measures_apart=cluster.measures_apart)
+    if sweep.processor != "auto":
+        found = found._replace(host=found.host._replace(processor=sweep.processor))
+    return found
+
+
+def _found(sweep: config.Sweep, name: str, cache: Path, console: Console) -> FoundData:
+    wanted = sweep.data.get(name, config.Data())
+    try:
+        prepared, parts = prepared_data(name, wanted.path, wanted.allow_subset, cache)
+    except (ValueError, OSError) as error:
+        raise SweepError(f"data.{name}: {error}") from None
+    found = f"{prepared.n_train} + {prepared.n_test} images from {prepared.source_kind} at {prepared.source_path}"
+    console.print(f"{name}: {found}", soft_wrap=True)
+    record = {field: value if isinstance(value, int | list | tuple) else str(value) for field, value in asdict(prepared).items()}
+    return FoundData(
+        PreparedData(name, prepared.digest, parts.digest, prepared.shape, len(prepared.classes)),
+        DataOrder(name, wanted.path, wanted.allow_subset, prepared.digest, parts.digest, prepared.source_kind),
+        record | {"splits": parts.digest},
+    )
+
+
+def _usable(plan: Plan, finished: dict[str, Finished], ledger: Ledger) -> dict[str, Finished]:
+    """The finished stages of this plan whose artifacts are there as they were recorded."""
+    candidates = reusable(plan, finished)
+    answers = {key: ledger.call("missing", record.uri, record.digest) for key, record in candidates.items() if record.status == OK}
+    kept = {key: record for key, record in candidates.items() if key not in answers or answers[key].result() is None}
+    return reusable(plan, kept)
+
+
+def _git_commit() -> str:
+    """The commit of the source tree, with `+changes` where it differs; SWEEP_GIT_COMMIT, else "unknown", outside a checkout."""
+
+    def git(*arguments: str) -> str:
+        command = ["git", "-C", str(Path(__file__).parent), *arguments]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+
+    try:
+        return git("rev-parse", "HEAD") + ("+changes" if git("status", "--porcelain", "--", ".") else "")
+    except (OSError, subprocess.CalledProcessError):
+        return os.environ.get("SWEEP_GIT_COMMIT", "unknown")
+
+
+def _passed_on() -> dict[str, str]:
+    """Settings of the driver's environment that actors need too."""
+    names = ("SWEEP_DATA", "SWEEP_CACHE", "SWEEP_HOST", "PYTHONPATH")
+    return {name: os.environ[name] for name in names if name in os.environ}

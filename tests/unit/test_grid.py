@@ -1,0 +1,139 @@
+"""Cells counted by hand, and every reason why one can't run."""
+
+import sys
+import types
+
+import pytest
+
+from sweep import grid, layers
+from sweep.errors import ConfigError
+from sweep.grid import DatasetFacts, Route
+
+
+def named(cells):
+    return [(cell.framework, cell.runtime, cell.quantization, cell.attack, cell.seed) for cell in cells]
+
+
+def test_a_grid_is_the_product_of_its_axes(make_sweep):
+    sweep = make_sweep({"framework": ["pytorch", "tensorflow"], "runtime": ["native", "onnxruntime"], "seed": [0, 1, 2], "attack": ["none", "fgsm"]})
+    cells = grid.expand(sweep)
+    assert len(cells) == len(set(cells)) == 2 * 2 * 3 * 2
+    assert named(cells[:3]) == [
+        ("pytorch", "native", "float32", "none", 0), ("pytorch", "native", "float32", "fgsm", 0), ("pytorch", "onnxruntime", "float32", "none", 0),
+    ]
+    assert cells[0].axes() == {
+        "framework": "pytorch", "dataset": "mnist", "architecture": "lenet5", "recipe": "defaults", "seed": 0, "weights": "trained",
+        "runtime": "native", "quantization": "float32", "device": "localhost", "attack": "none",
+    }
+
+
+def test_joined_grids_hold_each_cell_once(make_sweep):
+    """4 and 6 cells, of which pytorch in float32 on both runtimes is in either."""
+    sweep = make_sweep(
+        [
+            {"framework": ["pytorch", "tensorflow"], "runtime": ["native", "onnxruntime"]},
+            {"framework": ["pytorch"], "runtime": ["native", "onnxruntime"], "quantization": ["float32", "float16", "static_int8"]},
+        ]
+    )
+    assert named(grid.expand(sweep)) == [
+        ("pytorch", "native", "float32", "none", 0), ("pytorch", "onnxruntime", "float32", "none", 0),
+        ("tensorflow", "native", "float32", "none", 0), ("tensorflow", "onnxruntime", "float32", "none", 0),
+        ("pytorch", "native", "float16", "none", 0), ("pytorch", "native", "static_int8", "none", 0),
+        ("pytorch", "onnxruntime", "float16", "none", 0), ("pytorch", "onnxruntime", "static_int8", "none", 0),
+    ]
+
+
+def test_a_rule_excludes_what_fits_all_its_axes(make_sweep):
+    """Of 2 x 2 x 3 cells the first rule takes 2 (pytorch, onnxruntime, seeds 1 and 2), the second 4 (seed 0), 1 of them not."""
+    sweep = make_sweep(
+        {"framework": ["pytorch", "tensorflow"], "runtime": ["native", "onnxruntime"], "seed": [0, 1, 2]},
+        exclude=[{"framework": "pytorch", "runtime": "onnxruntime", "seed": [1, 2]}, {"seed": 0}],
+    )
+    assert named(grid.expand(sweep)) == [
+        ("pytorch", "native", "float32", "none", 1), ("pytorch", "native", "float32", "none", 2),
+        ("tensorflow", "native", "float32", "none", 1), ("tensorflow", "onnxruntime", "float32", "none", 1),
+        ("tensorflow", "native", "float32", "none", 2), ("tensorflow", "onnxruntime", "float32", "none", 2),
+    ]
+
+
+def why_not(make_sweep, facts, axes, architecture="lenet5", shape=(28, 28, 1), **content):
+    sweep = make_sweep(axes | {"architecture": [architecture]}, **content)
+    (cell,) = grid.expand(sweep)
+    try:
+        network = grid.layers_of(architecture, DatasetFacts(shape, 10))
+    except ValueError as error:
+        network = error
+    return grid.unsupported(cell, sweep, facts, network)
+
+
+@pytest.mark.parametrize(
+    ("axes", "changes", "content", "reason"),
+    [
+        ({}, {}, {}, None),
+        ({"runtime": ["onnxruntime"], "quantization": ["static_int8"], "attack": ["pgd"]}, {}, {}, None),
+        ({"runtime": ["litert"]}, {}, {}, None),  # through another framework
+        ({"runtime": ["litert"]}, {}, {"transplant_routes": False}, "pytorch exports no saved_model, which litert needs"),
+        ({"runtime": ["litert"]}, {"tensorflow": {"missing": "gone"}}, {}, "pytorch exports no saved_model, which litert needs"),
+        ({"runtime": ["litert"]}, {"tensorflow": {"layers": ["input", "dense"]}}, {}, "pytorch exports no saved_model, which litert needs"),
+        ({"runtime": ["onnxruntime"], "quantization": ["weight_only_int8"]}, {}, {}, "onnxruntime has no weight_only_int8"),
+        ({"quantization": ["float16"]}, {}, {}, "native has no float16"),
+        ({"framework": ["fake"]}, {}, {}, "fake does not build conv2d, max_pool, relu"),
+        ({}, {"pytorch": {"optimizers": ["adam"]}}, {}, "pytorch has no optimizer sgd"),
+        ({"attack": ["fgsm"]}, {"pytorch": {"gradients": ["class"]}}, {}, "fgsm needs the loss gradient, which pytorch does not give"),
+        ({}, {"pytorch": {"gradients": []}}, {}, None),
+        ({}, {"pytorch": {"missing": "not installed: torch"}}, {}, "env_unavailable: framework pytorch can't be imported here (not installed: torch)"),
+        (
+            {"runtime": ["onnxruntime"]}, {"onnxruntime": {"missing": "not installed: onnx"}}, {},
+            "env_unavailable: runtime onnxruntime can't be imported here (not installed: onnx)",
+        ),
+        ({"weights": ["same"]}, {}, {"same_weights_from": "tensorflow"}, None),
+        (
+            {"weights": ["same"]}, {"tensorflow": {"missing": "gone"}}, {"same_weights_from": "tensorflow"},
+            "env_unavailable: framework tensorflow can't be imported here (gone)",
+        ),
+        (
+            {"weights": ["same"]}, {}, {"same_weights_from": "fake"},
+            "no weights to take over: fake does not build conv2d, max_pool, relu",
+        ),
+    ],
+)
+def test_why_a_cell_can_not_run(make_sweep, make_facts, axes, changes, content, reason):
+    assert why_not(make_sweep, make_facts(**changes), axes, **content) == reason
+
+
+def test_images_that_are_too_small_for_a_network(make_sweep, make_facts):
+    """8 x 8 are 4 x 4 after the first convolution and 2 x 2 after the maximum."""
+    reason = why_not(make_sweep, make_facts(), {}, shape=(8, 8, 1))
+    assert reason == "lenet5 does not fit mnist: conv2 reads windows of 5 from 2 x 2"
+
+
+def test_an_optimizer_that_is_set_for_the_data_set(make_sweep, make_facts):
+    settings = {"dataset": {"mnist": {"optimizer": "adam"}}}
+    assert why_not(make_sweep, make_facts(pytorch={"optimizers": ["sgd"]}), {}, settings=settings) == "pytorch has no optimizer adam"
+
+
+def test_the_route_of_a_conversion(make_facts):
+    facts = make_facts()
+    lenet = grid.layers_of("lenet5", DatasetFacts((28, 28, 1), 10))
+    pytorch, tensorflow = facts.frameworks["pytorch"], facts.frameworks["tensorflow"]
+    native, onnxruntime, litert, fake = (facts.runtimes[name] for name in ("native", "onnxruntime", "litert", "fake"))
+    assert grid.route(pytorch, native, lenet, facts, True) == Route("native", "pytorch", "native")
+    assert grid.route(pytorch, onnxruntime, lenet, facts, True) == Route("onnx", "pytorch", "onnx")
+    assert grid.route(tensorflow, litert, lenet, facts, True) == Route("tflite", "tensorflow", "saved_model")
+    assert grid.route(pytorch, litert, lenet, facts, True) == Route("transplant:tensorflow", "tensorflow", "saved_model")
+    assert grid.route(pytorch, litert, lenet, facts, False) is None
+    assert grid.route(pytorch, fake, lenet, facts, True) is None  # the fake framework has no convolution to rebuild it with
+
+
+def test_a_users_own_architecture(monkeypatch):
+    module = types.ModuleType("own_nets")
+    module.wide = lambda shape, classes: [layers.image_input(*shape), layers.flatten("flat", "input"), layers.dense("logits", "flat", classes)]
+    module.odd = lambda shape, classes: [{"kind": "attention", "name": "input", "inputs": []}]
+    monkeypatch.setitem(sys.modules, "own_nets", module)
+    assert grid.layers_of("own_nets:wide", DatasetFacts((2, 3, 1), 7))[2]["units"] == 7
+    with pytest.raises(ValueError, match="there is no layer of kind 'attention'"):
+        grid.layers_of("own_nets:odd", DatasetFacts((2, 3, 1), 7))
+    with pytest.raises(ConfigError, match="'own_nets:narrow' can't be loaded"):
+        grid.layers_of("own_nets:narrow", DatasetFacts((2, 3, 1), 7))
+    with pytest.raises(ConfigError, match="'no_such_nets:wide' can't be loaded"):
+        grid.layers_of("no_such_nets:wide", DatasetFacts((2, 3, 1), 7))

@@ -1,0 +1,289 @@
+"""The graph of distinct stages: what cells share, what they are made of, and what changes a key."""
+
+import shutil
+from collections import Counter
+
+import pytest
+
+from sweep import plan, sources
+from sweep.errors import ConfigError
+
+HOST = plan.Host("here", "a processor", "cpu")
+
+
+def kinds(made):
+    return Counter(stage.kind for stage in made.stages.values())
+
+
+def only(made):
+    (planned,) = made.cells
+    return planned
+
+
+def route_of(made, planned, role="model"):
+    """Kinds of the stages above and with a cell's role, inputs first."""
+    return [made.stages[key].kind for key in made.upstream(planned.stages[role])]
+
+
+def test_a_native_cell_needs_no_conversion(make_plan):
+    made = make_plan()
+    planned = only(made)
+    assert kinds(made) == {"train": 1, "evaluate": 1}
+    assert planned.stages["model"] == planned.stages["source"]
+    assert planned.stages["evaluation"] == planned.stages["source_evaluation"]
+    assert planned.reason is None
+    assert planned.access is None
+
+
+def test_cells_over_one_training_share_it(make_plan):
+    """3 quantizations on one runtime, and native: 4 cells.
+
+    One training, one export and three deployments; one evaluation each, native's own also being what the others are compared with.
+    """
+    made = make_plan([{"runtime": ["onnxruntime"], "quantization": ["float32", "float16", "static_int8"]}, {"runtime": ["native"]}])
+    assert len(made.cells) == 4
+    assert kinds(made) == {"train": 1, "convert": 4, "evaluate": 4}
+    assert len({planned.stages["source"] for planned in made.cells}) == 1
+    assert route_of(made, made.cells[0]) == ["train", "convert", "convert"]
+    exports = {made.stages[planned.stages["model"]].inputs["model"] for planned in made.cells[:3]}
+    assert [made.stages[key].settings["step"] for key in exports] == ["export"]
+
+
+def test_inputs_stand_before_what_reads_them(make_plan):
+    made = make_plan({"framework": ["pytorch", "tensorflow"], "runtime": ["onnxruntime", "litert"], "attack": ["fgsm"]}, measure={"reference": "native"})
+    seen = set()
+    for key, stage in made.stages.items():
+        assert set(stage.inputs.values()) <= seen
+        assert stage.key == key
+        seen.add(key)
+
+
+def test_a_calibrated_conversion_reads_the_data_set(make_plan):
+    made = make_plan({"runtime": ["onnxruntime"], "quantization": ["static_int8", "dynamic_int8"]})
+    static, dynamic = (made.stages[planned.stages["model"]].settings for planned in made.cells)
+    assert (static["dataset"], static["dataset_digest"], static["splits"]) == ("mnist", "data of mnist", "splits of mnist")
+    assert "dataset" not in dynamic
+
+
+def test_a_calibrated_conversion_is_shared_by_the_attacks_on_it(make_plan):
+    """Cells: without attack, with two. The calibrated deployment is one stage; each attack is crafted once and carried over once."""
+    made = make_plan({"runtime": ["onnxruntime"], "quantization": ["static_int8"], "attack": ["none", "fgsm", "pgd"]})
+    assert kinds(made) == {"train": 1, "convert": 2, "evaluate": 2, "attack": 4}
+    assert len({planned.stages["model"] for planned in made.cells}) == 1
+
+
+def test_a_rebuilt_network_is_no_conversion_of_the_first(make_plan):
+    made = make_plan([{"runtime": ["litert"]}, {"runtime": ["onnxruntime"]}])
+    through, direct = made.cells
+    assert through.params["route"] == "transplant:tensorflow"
+    assert route_of(made, through) == ["train", "transplant", "convert", "convert"]
+    assert made.stages[made.upstream(through.stages["model"])[1]].settings["framework"] == "tensorflow"
+    assert direct.params["route"] == "onnx"
+    assert route_of(made, direct) == ["train", "convert", "convert"]
+    assert through.stages["source_evaluation"] == direct.stages["source_evaluation"]
+
+
+def test_the_same_weights_are_the_masters_training(make_plan):
+    made = make_plan({"framework": ["pytorch", "tensorflow"], "weights": ["trained", "same"]}, same_weights_from="tensorflow")
+    cells = {(planned.cell.framework, planned.cell.weights): planned for planned in made.cells}
+    assert kinds(made) == {"train": 2, "transplant": 1, "evaluate": 3}
+    assert cells["tensorflow", "same"].stages == cells["tensorflow", "trained"].stages
+    taken = made.stages[cells["pytorch", "same"].stages["source"]]
+    assert taken.kind == "transplant"
+    assert taken.settings["framework"] == "pytorch"
+    assert taken.inputs == {"model": cells["tensorflow", "trained"].stages["source"]}
+    assert len({planned.key for planned in made.cells}) == 4
+
+
+def test_white_box_on_the_framework_and_transfer_on_what_is_converted(make_plan):
+    made = make_plan({"runtime": ["native", "onnxruntime"], "attack": ["fgsm"]})
+    native, converted = made.cells
+    assert (native.access, converted.access) == ("white-box", "transfer:same-weights")
+    carried = made.stages[converted.stages["attack"]]
+    assert carried.inputs == {"model": converted.stages["model"], "attack": native.stages["attack"]}
+    assert made.stages[native.stages["attack"]].inputs == {"model": native.stages["source"]}
+    assert native.params["attack_eps"] == 0.3
+    assert "attack_eps" not in make_plan().cells[0].params
+
+
+def test_attack_settings_are_the_data_sets_own_unless_given(make_plan):
+    settings = {"attack": {"pgd": {"eps": "8/255", "eps_step": 0.01}}}
+    params = only(make_plan({"attack": ["pgd"]}, settings=settings)).params
+    assert (params["attack_eps"], params["attack_eps_step"], params["attack_max_iter"]) == (8 / 255, 0.01, 40)
+
+
+def test_a_measurement_reads_the_reference_beside_the_model(make_plan):
+    made = make_plan({"runtime": ["onnxruntime"], "quantization": ["float16", "float32"]}, measure={"reference": "onnxruntime"})
+    half, full = made.cells
+    assert made.stages[half.stages["measurement"]].inputs == {"model": half.stages["model"], "reference": full.stages["model"]}
+    assert made.stages[full.stages["measurement"]].inputs == {"model": full.stages["model"], "reference": full.stages["model"]}
+    assert kinds(made) == {"train": 1, "evaluate": 3, "convert": 3, "measure": 2}
+
+
+def test_a_measurement_goes_without_a_reference_that_is_not_here(make_plan, make_facts):
+    made = make_plan(facts=make_facts(onnxruntime={"missing": "gone"}), measure={"reference": "onnxruntime"})
+    measurement = made.stages[only(made).stages["measurement"]]
+    assert measurement.inputs.keys() == {"model"}
+    assert measurement.settings["reference"] is None
+
+
+def test_a_component_that_is_missing_costs_its_own_cells_alone(make_plan, make_facts):
+    made = make_plan({"runtime": ["litert", "native"]}, facts=make_facts(litert={"missing": "gone"}, fake={"missing": "gone"}))
+    skipped, planned = made.cells
+    assert skipped.reason == "env_unavailable: runtime litert can't be imported here (gone)"
+    assert (skipped.stages, planned.reason) == ({}, None)
+    assert kinds(made) == {"train": 1, "evaluate": 1}
+
+
+def test_skipped_cells_have_their_axes_and_no_stages(make_plan):
+    skipped = only(make_plan({"quantization": ["float16"]}))
+    assert skipped.reason == "native has no float16"
+    assert skipped.stages == {}
+    assert skipped.params["quantization"] == "float16"
+    assert skipped.params["framework_version"] == "pytorch 1.0"
+
+
+def test_an_exclusion_of_everything(make_plan):
+    with pytest.raises(ConfigError, match="exclude: every cell of the grid is excluded"):
+        make_plan(exclude=[{"framework": "pytorch"}])
+
+
+def test_options_that_a_component_does_not_have(make_plan):
+    with pytest.raises(ConfigError, match=r"options.fake: there is no 'fautls'; did you mean 'faults'\?"):
+        make_plan(options={"fake": {"fautls": {}}})
+    with pytest.raises(ConfigError, match="options.pytorch: there is no 'workers'; it has no options"):
+        make_plan(options={"pytorch": {"workers": 3}})
+
+
+def test_attack_steps_beyond_the_ball_are_refused(make_plan):
+    with pytest.raises(ConfigError, match="eps_step 0.01 exceeds eps 0.001"):
+        make_plan({"attack": ["pgd"]}, settings={"attack": {"pgd": {"eps": 0.001}}})
+
+
+def keys(made):
+    """Stage keys by kind, and the cell's."""
+    assert len(made.cells) == 1
+    return {stage.kind + stage.settings.get("step", ""): key for key, stage in made.stages.items()} | {"cell": made.cells[0].key}
+
+
+CONVERTED = {"runtime": ["onnxruntime"], "quantization": ["static_int8"], "attack": ["fgsm"]}
+
+
+def changed(before, after):
+    return {kind for kind in before if before[kind] != after[kind]}
+
+
+EVERYTHING = {"train", "convertexport", "convertdeploy", "evaluate", "attack", "measure"}
+
+
+@pytest.mark.parametrize(
+    ("content", "affected"),
+    [
+        ({}, set()),
+        ({"name": "other"}, set()),
+        ({"slots": 7, "limits": {"memory_gb": 1}, "store": {"tracking_uri": "http://elsewhere"}}, set()),
+        ({"train": {"epochs": 11}}, EVERYTHING | {"cell"}),  # everything rests on the training
+        ({"settings": {"architecture": {"lenet5": {"epochs": 11}}}}, EVERYTHING | {"cell"}),
+        ({"settings": {"architecture": {"lenet1": {"epochs": 11}}}}, set()),
+        ({"threads": 2}, EVERYTHING),
+        ({"evaluate": {"examples": 10}}, {"evaluate"}),
+        ({"settings": {"attack": {"fgsm": {"eps": 0.2}}}}, {"attack", "cell"}),
+        ({"attack": {"examples": 10}}, {"attack"}),
+        ({"measure": {"blocks": 31}}, {"measure"}),
+    ],
+)
+def test_which_settings_change_which_keys(make_plan, content, affected):
+    before = keys(make_plan(CONVERTED, measure={}))
+    after = keys(make_plan(CONVERTED, **({"measure": {}} | content)))
+    assert changed(before, after) == affected
+
+
+@pytest.mark.parametrize(
+    ("changes", "affected"),
+    [
+        ({"pytorch": {"lock": "another"}}, EVERYTHING),
+        ({"pytorch": {"version": "pytorch 2.0"}}, EVERYTHING),
+        ({"onnxruntime": {"lock": "another"}}, {"convertdeploy", "evaluate", "attack", "measure"}),
+        ({"native": {"lock": "another"}}, {"evaluate", "measure", "attack"} - {"attack"}),
+        ({"tensorflow": {"lock": "another"}}, set()),
+    ],
+)
+def test_which_packages_change_which_keys(make_plan, make_facts, changes, affected):
+    before = keys(make_plan(CONVERTED, measure={}))
+    assert changed(before, keys(make_plan(CONVERTED, facts=make_facts(**changes), measure={}))) == affected
+
+
+def test_where_it_is_measured_changes_the_measurement_alone(make_plan):
+    before = keys(make_plan(CONVERTED, measure={}))
+    assert changed(before, keys(make_plan(CONVERTED, host=HOST._replace(name="there"), measure={}))) == {"measure"}
+    assert changed(before, keys(make_plan(CONVERTED, host=HOST._replace(cpu="another"), measure={}))) == {"measure"}
+
+
+def test_the_processor_that_trains_is_part_of_what_was_trained(make_plan, make_facts):
+    gpu = HOST._replace(processor="gpu")
+    before = keys(make_plan(CONVERTED, measure={}))
+    assert changed(before, keys(make_plan(CONVERTED, host=gpu, measure={}))) == EVERYTHING
+    trained = [stage for stage in make_plan(host=gpu).stages.values() if stage.kind == "train"]
+    assert [stage.gpu for stage in trained] == [True]
+    without = make_facts(pytorch={"processors": ["cpu"]})
+    assert [stage.gpu for stage in make_plan(host=gpu, facts=without).stages.values()] == [False, False]
+
+
+def test_the_data_are_part_of_what_reads_them(make_plan):
+    before = make_plan()
+    other = {"mnist": plan.PreparedData("mnist", "other data", "splits of mnist", (28, 28, 1), 10)}
+    assert before.stages.keys().isdisjoint(make_plan(data=other).stages)
+    other = {"mnist": plan.PreparedData("mnist", "data of mnist", "other splits", (28, 28, 1), 10)}
+    assert before.stages.keys().isdisjoint(make_plan(data=other).stages)
+
+
+@pytest.fixture
+def tree(tmp_path, monkeypatch):
+    """A copy of the sources that may be edited; the digests are of it."""
+    copy = tmp_path / "sweep"
+    shutil.copytree(sources.ROOT, copy, ignore=shutil.ignore_patterns("__pycache__"))
+    monkeypatch.setattr(sources, "ROOT", copy)
+    sources._read.cache_clear()
+
+    def edit(file, old, new):
+        text = (copy / file).read_text()
+        assert old in text
+        (copy / file).write_text(text.replace(old, new, 1))
+        sources._read.cache_clear()
+
+    yield edit
+    monkeypatch.undo()
+    sources._read.cache_clear()
+
+
+@pytest.mark.parametrize(
+    ("file", "affected"),
+    [
+        ("stages/train.py", EVERYTHING),
+        ("frameworks/pytorch.py", EVERYTHING),
+        ("layers.py", EVERYTHING),
+        ("stages/convert.py", EVERYTHING - {"train"}),
+        ("runtimes/onnxruntime.py", {"convertdeploy", "evaluate", "attack", "measure"}),
+        ("metrics.py", {"evaluate", "attack"}),
+        ("timing.py", {"measure"}),
+        ("frameworks/tensorflow.py", set()),
+        ("progress.py", set()),
+    ],
+)
+def test_which_sources_change_which_keys(make_plan, tree, file, affected):
+    before = keys(make_plan(CONVERTED, measure={}))
+    with (sources.ROOT / file).open("a") as source:
+        source.write("\nADDED = 1\n")
+    sources._read.cache_clear()
+    assert changed(before, keys(make_plan(CONVERTED, measure={}))) == affected
+
+
+def test_words_about_the_code_change_no_key(make_plan, tree):
+    before = keys(make_plan(CONVERTED, measure={}))
+    with (sources.ROOT / "stages/train.py").open("a") as source:
+        source.write("\n\n# a further comment\n")
+    tree("layers.py", '"""The neutral description', '"""Another description')
+    tree("layers.py", "    total = 0\n", "\n    total = 0  # none yet\n")
+    assert changed(before, keys(make_plan(CONVERTED, measure={}))) == set()
+    tree("layers.py", "    total = 0  # none yet\n", "    total = 1\n")
+    assert changed(before, keys(make_plan(CONVERTED, measure={}))) == EVERYTHING
