@@ -1,10 +1,11 @@
 """Does training through the contract cost more than a hand-written loop of the framework's fastest idiom?
 
-    OMP_NUM_THREADS=1 python benchmarks/training_idiom.py [--pairs 7] [--architectures lenet5 resnet20] [--json FILE]
+    OMP_NUM_THREADS=1 python benchmarks/training_idiom.py [--pairs 7] [--clock wall] [--architectures lenet5 resnet20] [--json FILE]
 
 The claim: the time of 40 steps (batch 128, Adam, one thread) is at most 1.05 times that of the loop below, median over interleaved pairs,
 for both frameworks, LeNet-5 and ResNet-20. The loops below do less than the contract asks: no accuracy, no check of the loss, no remainder.
-What happens once per training (building, tracing) is left out of both and printed apart.
+What happens once per training (building, tracing) is left out of both and printed apart. The clock `cpu` counts this process' seconds
+of processor time: on a machine that others use too, the more honest one for a single thread.
 """
 
 import argparse
@@ -26,6 +27,7 @@ from sweep import components
 STEPS, BATCH, CLASSES, RATE = 40, 128, 10, 1e-3
 SHAPES = {"lenet5": (28, 28, 1), "resnet20": (32, 32, 3)}
 TARGET_RATIO = 1.05
+CLOCKS = {"wall": time.perf_counter, "cpu": time.process_time}
 
 Epoch = Callable[[], float]  # trains 40 steps, returns the mean loss
 
@@ -170,23 +172,23 @@ def contract_epochs(name: str, architecture: str, images: np.ndarray, labels: np
     return lambda: next(reports).loss
 
 
-def seconds(epoch: Epoch) -> float:
-    started = time.perf_counter()
+def seconds(epoch: Epoch, clock: Callable[[], float]) -> float:
+    started = clock()
     epoch()
-    return time.perf_counter() - started
+    return clock() - started
 
 
-def compare(name: str, architecture: str, pairs: int) -> dict[str, Any]:
+def compare(name: str, architecture: str, pairs: int, clock: Callable[[], float]) -> dict[str, Any]:
     """Median ratio of contract to loop over interleaved pairs, whose order alternates, with its bootstrap interval."""
     random = np.random.RandomState(0)
     images = random.rand(STEPS * BATCH, *SHAPES[architecture]).astype(np.float32)
     labels = random.randint(0, CLASSES, len(images))
     contract, loop = contract_epochs(name, architecture, images, labels, pairs + 1), LOOPS[name](architecture, images, labels)
-    first = {"contract": seconds(contract), "loop": seconds(loop)}
+    first = {"contract": seconds(contract, clock), "loop": seconds(loop, clock)}
     times: dict[str, list[float]] = {"contract": [], "loop": []}
     for pair in range(pairs):
         for side, epoch in [("contract", contract), ("loop", loop)][:: 1 if pair % 2 else -1]:
-            times[side].append(seconds(epoch))
+            times[side].append(seconds(epoch, clock))
     ratios = np.array(times["contract"]) / np.array(times["loop"])
     resampled = np.median(random.choice(ratios, (10_000, pairs)), axis=1)
     return {
@@ -202,19 +204,21 @@ def main() -> int:
     parser.add_argument("--frameworks", nargs="+", choices=sorted(LOOPS), default=sorted(LOOPS))
     parser.add_argument("--architectures", nargs="+", choices=sorted(SHAPES), default=sorted(SHAPES))
     parser.add_argument("--pairs", type=int, default=7)
+    parser.add_argument("--clock", choices=sorted(CLOCKS), default="wall")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     results = []
     for name in options.frameworks:
         components.load("frameworks", name).configure(1)
         for architecture in options.architectures:
-            results.append(compare(name, architecture, options.pairs))
+            results.append(compare(name, architecture, options.pairs, CLOCKS[options.clock]))
             row, first = results[-1], results[-1]["first_epoch_s"]
             interval = "[{:.3f}, {:.3f}]".format(*row["ratio_95"])
             print(f"{name:10} {architecture:9} ratio {row['ratio']:.3f} {interval}  contract {row['contract_s']:.2f} s, "
                   f"loop {row['loop_s']:.2f} s, first epochs {first['contract']:.1f} and {first['loop']:.1f} s", flush=True)
     if options.json:
-        options.json.write_text(json.dumps({"machine": platform.processor(), "load": os.getloadavg(), "results": results}, indent=1))
+        machine = {"machine": platform.processor() or platform.machine(), "load": os.getloadavg(), "clock": options.clock}
+        options.json.write_text(json.dumps(dict(machine, results=results), indent=1))
     return int(any(row["ratio"] > TARGET_RATIO for row in results))
 
 

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from sweep.errors import StageFailed
+from sweep.errors import STAGE_FAILURE, StageFailed
 from sweep.execution import Site
 from sweep.host import local_host
 from sweep.plan import Host
@@ -69,9 +69,12 @@ class SiteActor:
         self._site.pool.close()
 
 
-@ray.remote(num_cpus=0)
+@ray.remote(num_cpus=0, max_restarts=-1, max_task_retries=-1)
 class Directory:
-    """Creates sites and hands out handles on them; it lives as long as the driver, so sites on nodes that join later do too."""
+    """Creates sites and hands out handles on them; it lives as long as the driver, so sites on nodes that join later do too.
+
+    A killed one is started again and makes its sites anew: they end with the process that created them.
+    """
 
     def __init__(self, settings: SiteSettings, home: str) -> None:
         self._settings = settings
@@ -104,6 +107,8 @@ def run(directory: Any, order: Order) -> Result:
         return ray.get(site.run.remote(order, gpus))
     except StageFailed as failure:
         return _failed(order, failure.failure_class, failure.message)
+    except ray.exceptions.RayTaskError as error:  # not the stage's own failure, which is a result, but one of ours
+        return _failed(order, STAGE_FAILURE[order.stage.kind], f"internal: {type(error.cause).__name__}: {error.cause}"[:500])
     except ray.exceptions.RayActorError as error:
         return _failed(order, "preempted", f"the actor that ran the stage was lost: {' '.join(str(error).split())[:200]}")
 

@@ -280,7 +280,10 @@ class _Builder:
     def _attack_settings(self, cell: Cell) -> dict[str, Any]:
         if cell.attack == NO_ATTACK:
             return {}
-        return attacks.resolve(cell.attack, cell.dataset, self.sweep.settings.attack.get(cell.attack, {}))
+        try:
+            return attacks.resolve(cell.attack, cell.dataset, self.sweep.settings.attack.get(cell.attack, {}))
+        except ValueError as error:
+            raise ConfigError(f"settings.attack: {error}") from None
 
     def _layers_of(self, cell: Cell) -> Layers | ValueError:
         at = (cell.architecture, cell.dataset)

@@ -25,20 +25,29 @@ def print_plan(console: Console, name: str, plan: Plan, usable: Mapping[str, Fin
     console.print(f"sweep {name}: {len(plan.cells)} cells, {len(plan.cells) - skipped.total()} to run, {skipped.total()} skipped")
     kinds = Counter(stage.kind for stage in plan.stages.values())
     done = Counter(plan.stages[key].kind for key in usable)
+    lost = _without_input(plan, usable)
+    barred = Counter(plan.stages[key].kind for key in lost)
     for kind, count in kinds.items():
-        console.print(f"  {kind}: {count} distinct, {done[kind]} done before, {count - done[kind]} new")
+        told = f", {barred[kind]} rest on a failed stage" if barred[kind] else ""
+        console.print(f"  {kind}: {count} distinct, {done[kind]} done before, {count - done[kind] - barred[kind]} new{told}")
     for reason, count in skipped.most_common(REASONS):
         console.print(f"  skipped {count}: {reason}", soft_wrap=True)
     if len(skipped) > REASONS:
         console.print(f"  and {len(skipped) - REASONS} more reasons")
-    left = [stage for key, stage in plan.stages.items() if key not in usable]
+    left = [stage for key, stage in plan.stages.items() if key not in usable and key not in lost]
     if not left:
-        console.print("  nothing new: every stage was done before")
+        console.print("  nothing new: every stage that can run was done before")
         return
     seconds = costs.remaining(left, slots)
     unknown = sorted({stage.kind for stage in left if costs.of(stage) is None})
     told = f"about {duration(seconds)}" if seconds is not None else "unknown, nothing like it has run in this store"
     console.print(f"  expected cost: {told}" + (f" and what {', '.join(unknown)} take" if unknown and seconds is not None else ""))
+
+
+def _without_input(plan: Plan, usable: Mapping[str, Finished]) -> set[str]:
+    """Stages that won't run, since one that they rest on has failed for good."""
+    failed = {key for key, record in usable.items() if record.status == FAILED}
+    return {key for key in plan.stages.keys() - usable.keys() if not failed.isdisjoint(plan.upstream(key))}
 
 
 def plan_table(plan: Plan, usable: Mapping[str, Finished]) -> dict[str, Any]:

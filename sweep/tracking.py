@@ -31,6 +31,8 @@ PAGE = 10_000
 PARENT = "mlflow.parentRunId"
 FACT = "fact."
 BATCH_METRICS = 900
+SHOWN_AS = {"mlflow.experimentKind": "custom_model_development"}
+"""What the MLflow UI shows an experiment as: tables of runs with params and metrics, rather than traces of language models."""
 
 
 class Tracker:
@@ -266,7 +268,7 @@ def _experiment(client: MlflowClient, name: str, artifacts: str | None) -> Exper
     experiment = client.get_experiment_by_name(name)
     if experiment is None:
         location = f"{artifacts}/{name}" if artifacts else None
-        experiment = client.get_experiment(client.create_experiment(name, artifact_location=location))
+        experiment = client.get_experiment(client.create_experiment(name, artifact_location=location, tags=SHOWN_AS))
     if experiment.lifecycle_stage != "active":
         raise StoreUnavailable(f"the experiment {name!r} is deleted in MLflow; restore it, or choose another name for the sweep")
     return experiment

@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+import signal
 import tempfile
 import uuid
 from dataclasses import asdict
@@ -107,7 +108,9 @@ def start_ray(address: str | None, slots: int | None) -> None:
     """Join a running cluster, or start a private one on this machine with as many CPUs as there are slots."""
     os.environ.update(TUNE_ENVIRONMENT)
     options: dict[str, Any] = {"logging_level": "ERROR", "log_to_driver": False, "configure_logging": True}
+    on_termination = signal.getsignal(signal.SIGTERM)
     if address is not None:
         ray.init(address=address, **options)
     else:
         ray.init(num_cpus=slots, include_dashboard=False, object_store_memory=200_000_000, **options)
+    signal.signal(signal.SIGTERM, on_termination)  # Ray has put one in its place that ends the process at once

@@ -22,10 +22,13 @@ import numpy as np
 from sweep.errors import StageFailed, class_of_death
 from sweep.toolchains import Toolchain
 from sweep.worker import wire
+from sweep.worker.guard import has_variable
 from sweep.worker.serve import KEY_VARIABLE
 
 START_SECONDS = 60.0
 WATCH_SECONDS = 0.25
+GUARD_VARIABLE = "SWEEP_GUARD"
+"""Names the guard of everything below it, also what is no descendant of it any more."""
 
 
 @dataclass(frozen=True)
@@ -65,6 +68,7 @@ class Guard:
     """The process that starts workers and ends them, see `sweep.worker.guard`. Safe to use from several threads."""
 
     def __init__(self) -> None:
+        self.mark = secrets.token_hex(8)
         self._lock = threading.Lock()
         self._process = subprocess.Popen(
             [sys.executable, "-m", "sweep.worker.guard"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
@@ -83,11 +87,21 @@ class Guard:
             except OSError:
                 answer = ""
         if not answer:
+            self._end_orphans()
             raise StageFailed("preempted", "the guard of the workers was ended from outside")
         return json.loads(answer)
 
     def alive(self) -> bool:
         return self._process.poll() is None
+
+    def _end_orphans(self) -> None:
+        """Workers die with their guard; end what they had started, which nobody else looks after now."""
+        self._process.wait()
+        while left := [int(entry) for entry in os.listdir("/proc") if entry.isdigit() and has_variable(entry, GUARD_VARIABLE, self.mark)]:
+            for pid in left:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            time.sleep(0.005)
 
     def close(self) -> None:
         """End every worker and everything that workers left, and wait for it."""
@@ -234,7 +248,7 @@ class Pool:
         key = secrets.token_bytes(32)
         try:
             with Listener(str(folder / "socket"), "AF_UNIX", authkey=key) as listener:
-                environment = shape.environment() | {KEY_VARIABLE: key.hex()}
+                environment = shape.environment() | {KEY_VARIABLE: key.hex(), GUARD_VARIABLE: guard.mark}
                 command = [*shape.toolchain.command, "-m", "sweep.worker.serve", str(folder / "socket")]
                 started = guard.ask("start", {"command": command, "environment": environment, "log": str(log)})
                 if "error" in started:

@@ -148,6 +148,10 @@ class Command:
             )
 
     @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
     def output(self) -> str:
         return self._output.read_text()
 

@@ -123,7 +123,7 @@ def test_one_sweep_run_holds_the_configuration_and_the_plan(done: Done) -> None:
     assert {name: value for name, value in sweep.data.metrics.items() if name.startswith("cells_")} == {
         "cells_ok": 10, "cells_failed": 1, "cells_skipped": 2,
     }
-    assert {path.name for path in artifacts(sweep).iterdir()} == {"config.yaml", "plan.json", "skipped.csv"}
+    assert {path.name for path in artifacts(sweep).iterdir()} == {"config.yaml", "plan.json", "data.json", "skipped.csv"}
     assert len(done.plan["cells"]) == 13
 
 
@@ -143,7 +143,7 @@ def test_metrics_are_those_of_what_was_measured_and_no_others(done: Done) -> Non
     assert plain.data.metrics["eval_n"] == 400
     assert plain.data.metrics["logit_diff_max"] == 0  # the runtime computes as the framework does
     assert {"host", "threads"} <= plain.data.tags.keys()
-    attacked = done.cell(seed=1, quantization="dynamic_int8", attack="fgsm")
+    attacked = done.cell(seed=0, quantization="dynamic_int8", attack="fgsm")
     assert attacked.data.metrics.keys() == EVALUATED | ATTACKED
     assert attacked.data.metrics["attack_n"] == 50
     assert attacked.data.tags["access"] == "transfer:same-weights"
@@ -209,7 +209,7 @@ def test_the_same_command_again_does_nothing_and_says_so(store: Store, config: P
     again = store.run(config)
     assert again.wait() == 1
     assert "10 ok, 1 failed, 2 skipped; nothing new" in again.output
-    assert "nothing new: every stage was done before" in again.output
+    assert "nothing new: every stage that can run was done before" in again.output
     assert {run.info.run_id for run in store.runs("stages")} == {run.info.run_id for run in done.all_stages}
     assert {run.info.run_id for run in store.cells("main").values()} == {run.info.run_id for run in done.cells.values()}
     assert len(store.runs("main", stage="sweep")) == 1

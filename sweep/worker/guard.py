@@ -69,7 +69,7 @@ def _end(workers, _libc, pid):
         process.kill()
     returncode = process.wait()
     while True:  # a descendant may fork while it is being ended
-        left = [pid for pid in _descendants(os.getpid()) if _marked(pid, mark)]
+        left = [pid for pid in _descendants(os.getpid()) if has_variable(pid, MARK, mark)]
         if not left:
             return {"returncode": returncode}
         _kill(left)
@@ -118,10 +118,11 @@ def _descendants(root):
     return found
 
 
-def _marked(pid, mark):
+def has_variable(pid, name, value):
+    """Whether a process was started with this variable in its environment, which what it starts inherits; a zombie has none."""
     try:
         with open("/proc/{}/environ".format(pid), "rb") as environ:
-            return "{}={}".format(MARK, mark).encode() in environ.read().split(b"\0")
+            return "{}={}".format(name, value).encode() in environ.read().split(b"\0")
     except OSError:
         return False
 

@@ -34,10 +34,10 @@ def main(address):
 
 def respond(request, arrays):
     """Run `module:function` with its arguments; a raised exception becomes an answer with its type, message and traceback."""
-    module, function = request["call"].split(":")
-    if not module.startswith("sweep."):
-        raise ValueError("a worker runs functions of sweep alone, not " + module)
     try:
+        module, function = request["call"].split(":")
+        if not module.startswith("sweep."):
+            raise ValueError("a worker runs functions of sweep alone, not " + module)
         outcome = getattr(importlib.import_module(module), function)(*arrays, **request["arguments"])
         value, returned = outcome if isinstance(outcome, tuple) else (outcome, ())
         return {"value": value}, returned

@@ -19,7 +19,9 @@ def found(kind):
     for name in components.names(kind):
         try:
             modules[name] = components.load(kind, name)
-        except ModuleNotFoundError:
+        except ModuleNotFoundError as error:
+            if error.name.startswith("sweep"):
+                raise
             modules[name] = None
     return modules
 
