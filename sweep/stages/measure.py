@@ -20,8 +20,8 @@ def prepare(settings, model, data):
     inputs = images.load(data["folder"], "test", indices(settings["throughput_batch"], data))
     one = np.ascontiguousarray(inputs[:1])
     runtime, details = open_runtime(settings), read_details(model)
-    if runtime.FACTS["distribution"] is None:  # the framework is the runtime, and importing it is not part of the model's memory
-        components.load("frameworks", details["framework"])
+    if runtime.FACTS["distribution"] is None:  # the framework is the runtime; to import and set it up is not part of loading a model
+        components.load("frameworks", details["framework"]).configure(settings["threads"])
     base = memory.reset_peak()
     started = time.perf_counter()
     session = open_session(runtime, settings, model, details)

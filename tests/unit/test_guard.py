@@ -13,17 +13,17 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 FORKS = '''
-import os, subprocess, sys, time
+import os, time
 if os.fork() == 0:
     os.setsid()
     if os.fork() == 0:
-        os.environ["STILL"] = "here"
         time.sleep(600)
     os._exit(0)
 os.wait()
+print("settled", flush=True)
 time.sleep(600)
 '''
-"""Leaves a process behind that has neither its parent nor its session, and none between them."""
+"""Two processes: this one, and one that has neither its session nor a parent besides the guard."""
 
 
 class Guarded:
@@ -58,12 +58,22 @@ class Guarded:
                     continue
         return found
 
-    def wait_for(self, count):
-        deadline = time.monotonic() + 10
-        while self.below() != count and time.monotonic() < deadline:
+    def start_forks(self):
+        """FORKS, at its end."""
+        before = Path(self.log).read_text().count("settled") if Path(self.log).exists() else 0
+        pid = self.start(sys.executable, "-c", FORKS)["pid"]
+        deadline = time.monotonic() + 20
+        while Path(self.log).read_text().count("settled") == before:
+            assert time.monotonic() < deadline
             time.sleep(0.02)
-        assert self.below() == count
-        return True
+        return pid
+
+    def falls_to(self, count):
+        """Whether so few live soon."""
+        deadline = time.monotonic() + 5
+        while (found := self.below()) > count and time.monotonic() < deadline:
+            time.sleep(0.02)
+        return found == count
 
 
 @pytest.fixture
@@ -104,26 +114,26 @@ def test_a_command_that_is_not_there_is_an_answer(guard, tmp_path):
 
 def test_what_a_worker_left_behind_is_ended_with_it_and_nothing_else(guard):
     other = guard.start("sleep", "600")["pid"]
-    pid = guard.start(sys.executable, "-c", FORKS)["pid"]
-    assert guard.wait_for(3)
+    pid = guard.start_forks()
+    assert guard.below() == 3
     assert guard.ask("end", pid) == {"returncode": -signal.SIGKILL}
     assert guard.below() == 1
     assert guard.ask("status", other) == {"returncode": None}
 
 
 def test_what_a_dead_worker_left_behind_is_ended_too(guard):
-    pid = guard.start(sys.executable, "-c", FORKS)["pid"]
-    assert guard.wait_for(2)
+    pid = guard.start_forks()
+    assert guard.below() == 2
     os.kill(pid, signal.SIGKILL)
-    assert guard.wait_for(1)
+    assert guard.falls_to(1)
     assert guard.ask("end", pid) == {"returncode": -signal.SIGKILL}
     assert guard.below() == 0
 
 
 def test_when_the_owner_closes_everything_ends(guard):
     for _ in range(3):
-        guard.start(sys.executable, "-c", FORKS)
-    assert guard.wait_for(6)
+        guard.start_forks()
+    assert guard.below() == 6
     guard.process.stdin.close()
     assert guard.process.wait(10) == 0
     assert guard.below() == 0
@@ -140,4 +150,4 @@ def test_workers_end_with_a_guard_that_is_killed(guard):
     guard.start("sleep", "600")
     guard.process.kill()
     guard.process.wait()
-    assert guard.wait_for(0)
+    assert guard.falls_to(0)
