@@ -17,10 +17,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from mlflow.artifacts import download_artifacts
 from mlflow.entities import Experiment, Metric, Param, Run, RunTag, ViewType
 from mlflow.exceptions import MlflowException
 from mlflow.store.artifact.artifact_repository_registry import get_artifact_repository
+from mlflow.store.artifact.mlflow_artifacts_repo import MlflowArtifactsRepository
 from mlflow.tracking import MlflowClient
 
 from sweep.config import STAGES_EXPERIMENT
@@ -40,6 +40,7 @@ class Tracker:
 
     def __init__(self, tracking_uri: str, artifacts: str | None, sweep: str, owner: str) -> None:
         """Raises StoreUnavailable."""
+        self._uri = tracking_uri
         self._owner = owner
         self._sweep = sweep
         self._runs: dict[str, tuple[str, str]] = {}  # attempt -> run id, artifact URI
@@ -62,10 +63,10 @@ class Tracker:
         for run in self._search(self._stages, ascending=True):
             tags = run.data.tags
             if "attempt" in tags:
-                self._runs[tags["attempt"]] = (run.info.run_id, run.info.artifact_uri)
+                self._runs[tags["attempt"]] = (run.info.run_id, self._artifacts(run))
             if run.info.status not in ("FINISHED", "FAILED") or "key" not in tags or "status" not in tags:
                 continue
-            record = _finished(run)
+            record = _finished(run, self._artifacts(run))
             found[record.key] = record
             self._finished_runs[record.key] = run.info.run_id
         self._cells.clear()
@@ -103,7 +104,7 @@ class Tracker:
             tags = {"stage": kind, "key": key, "attempt": attempt, "owner": self._owner, "sweep": self._sweep, "mlflow.runName": label}
             at = None if started is None else int(started * 1000)
             run = self._client.create_run(self._stages.experiment_id, start_time=at, tags=tags, run_name=label)
-            self._runs[attempt] = (run.info.run_id, run.info.artifact_uri)
+            self._runs[attempt] = (run.info.run_id, self._artifacts(run))
         if params:
             self._client.log_batch(self._runs[attempt][0], params=[Param(name, str(value)) for name, value in params.items()])
         return self._runs[attempt]
@@ -205,10 +206,15 @@ class Tracker:
             self.open_stage(result.attempt, result.key, result.kind, result.kind, {})
             return self._runs[result.attempt]
         info = found[0].info
-        self._runs[result.attempt] = (info.run_id, info.artifact_uri)
+        self._runs[result.attempt] = (info.run_id, self._artifacts(found[0]))
         if info.status != "RUNNING":
             self._finished_runs[result.key] = info.run_id
         return self._runs[result.attempt]
+
+    def _artifacts(self, run: Run) -> str:
+        """Where a run's artifacts are, for every machine: a server that serves them names their place only relative to itself."""
+        uri = str(run.info.artifact_uri)
+        return str(MlflowArtifactsRepository.resolve_uri(uri, self._uri)) if uri.startswith("mlflow-artifacts:") else uri
 
     def _search(self, experiment: Experiment, ascending: bool = False) -> Iterator[Run]:
         token = None
@@ -243,7 +249,7 @@ def fetch(uri: str, folder: Path) -> None:
     """Download a run's artifacts into a folder that does not exist yet; whole or not at all."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     temporary = Path(tempfile.mkdtemp(prefix=f"{folder.name}.", suffix=".part", dir=folder.parent))
-    download_artifacts(artifact_uri=uri, dst_path=str(temporary))
+    get_artifact_repository(uri).download_artifacts("", str(temporary))
     with contextlib.suppress(OSError):  # another process was faster
         temporary.rename(folder)
     shutil.rmtree(temporary, ignore_errors=True)
@@ -254,13 +260,13 @@ def upload(to: Upload, folder: Path) -> None:
     MlflowClient(to.tracking_uri).log_artifacts(to.run_id, str(folder))
 
 
-def _finished(run: Run) -> Finished:
+def _finished(run: Run, uri: str) -> Finished:
     tags = run.data.tags
     facts = {name.removeprefix(FACT): value for name, value in tags.items() if name.startswith(FACT)}
     return Finished(
         key=tags["key"], kind=tags["stage"], status=tags["status"], failure_class=tags.get("failure_class", ""),
         message=tags.get("message", ""), digest=tags.get("digest", ""), metrics=dict(run.data.metrics), facts=facts,
-        uri=run.info.artifact_uri, seconds=run.data.metrics.get("stage_seconds", 0.0),
+        uri=uri, seconds=run.data.metrics.get("stage_seconds", 0.0),
     )
 
 
