@@ -21,7 +21,7 @@ WIDTH_OF_A_FILE = 220  # columns, where the output is no terminal
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; returns its exit status."""
     options = _parser().parse_intermixed_args(arguments)  # overrides may follow --plan too
-    console = Console(highlight=False, width=None if sys.stdout.isatty() else WIDTH_OF_A_FILE)
+    console = Console(highlight=False, markup=False, emoji=False, width=None if sys.stdout.isatty() else WIDTH_OF_A_FILE)
     try:
         with terminated_as_interrupt():
             sweep = config.load(options.config, options.overrides)

@@ -148,13 +148,14 @@ def _serve(connection: Connection, address: StoreAddress) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     os.environ |= {"MLFLOW_DISABLE_TELEMETRY": "true", "DO_NOT_TRACK": "true"}
+    os.environ.setdefault("MLFLOW_LOGGING_LEVEL", "WARNING")  # the creation of a database is no news
     os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "15")
     os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "2")
-    from sweep.tracking import Tracker  # late: MLflow is loaded in this process alone
-
     try:
         with contextlib.ExitStack() as stack:
             stack.enter_context(_locked(Path(address.folder), address.sweep))
+            from sweep.tracking import Tracker  # late: MLflow is loaded in this process alone, and not to be told that the store is in use
+
             tracker = Tracker(address.tracking_uri, address.artifacts, address.sweep, address.owner)
             lease = None if address.tracking_uri.startswith("sqlite:") else _Lease(tracker, address.owner)
             connection.send(None)

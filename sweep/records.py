@@ -117,9 +117,9 @@ class CellRecord:
 def local_folder(uri: str) -> Path | None:
     """The folder of a file URI or a plain path, None for one that is elsewhere."""
     parsed = urlparse(uri)
-    if parsed.scheme in ("", "file"):
+    if parsed.scheme == "file":
         return Path(unquote(parsed.path))
-    return None
+    return None if parsed.scheme else Path(uri)
 
 
 def write_manifest(folder: Path) -> str:

@@ -7,6 +7,7 @@ from pathlib import Path
 from sweep.config import Sweep
 from sweep.errors import StoreUnavailable
 from sweep.ledger import StoreAddress
+from sweep.records import local_folder
 
 SQLITE = "sqlite:///"
 
@@ -22,9 +23,11 @@ def address(sweep: Sweep, owner: str) -> StoreAddress:
         folder = Path("mlruns").absolute()
     else:
         raise StoreUnavailable(f"store.tracking_uri: {uri!r} is neither a database file ({SQLITE}path) nor a server (http:// or https://)")
+    _writable(folder)
     if artifacts is not None and "://" not in artifacts:
         artifacts = Path(artifacts).absolute().as_uri()
-    _writable(folder)
+    if artifacts is not None and (local := local_folder(artifacts)):
+        _writable(local)
     return StoreAddress(uri, artifacts, str(folder), sweep.name, owner)
 
 

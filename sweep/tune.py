@@ -13,7 +13,7 @@ import ray
 from ray import tune
 from ray.tune.search import Searcher
 
-from sweep import actors
+from sweep import actors, lifeline
 from sweep.plan import Stage
 from sweep.records import FAILED, Order, Result
 from sweep.scheduling import Scheduler
@@ -112,5 +112,6 @@ def start_ray(address: str | None, slots: int | None) -> None:
     if address is not None:
         ray.init(address=address, **options)
     else:
-        ray.init(num_cpus=slots, include_dashboard=False, object_store_memory=200_000_000, **options)
+        with lifeline.tied():
+            ray.init(num_cpus=slots, include_dashboard=False, object_store_memory=200_000_000, **options)
     signal.signal(signal.SIGTERM, on_termination)  # Ray has put one in its place that ends the process at once

@@ -19,7 +19,9 @@ FRAMEWORKS = {
 }
 RUNTIMES = {
     "native": {"accepts": {"native": "native"}, "quantizations": ["float32"]},
-    "onnxruntime": {"accepts": {"onnx": "onnx"}, "quantizations": ["float32", "float16", "dynamic_int8", "static_int8"], "calibrated": ["static_int8"]},
+    "onnxruntime": {
+        "accepts": {"onnx": "onnx"}, "quantizations": ["float32", "float16", "dynamic_int8", "static_int8"], "calibrated": ["static_int8"],
+    },
     "litert": {"accepts": {"saved_model": "tflite"}, "quantizations": ["float32", "static_int8"], "calibrated": ["static_int8"]},
     "fake": {"accepts": {"fake": "fake"}, "quantizations": ["float32", "dynamic_int8"], "options": {"faults": "", "sleep_s": ""}},
 }
@@ -72,7 +74,9 @@ def make_plan(make_sweep, make_facts):
         "synthetic": plan.PreparedData("synthetic", "data of synthetic", "splits of synthetic", (8, 8, 1), 4),
     }
 
-    def make(grid=None, facts=None, host=plan.Host("here", "a processor", "cpu"), data=data, **content):
+    here = plan.Host("here", "a processor", "cpu")
+
+    def make(grid=None, facts=None, host=here, data=data, **content):
         return plan.make(make_sweep(grid, **content), facts or make_facts(), data, host)
 
     return make
@@ -85,7 +89,8 @@ def cache(tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
-def _empty_database(tmp_path_factory):
+def empty_database(tmp_path_factory):
+    """The content of a store's database without experiments of ours; to let MLflow create one takes seconds."""
     from mlflow.tracking import MlflowClient  # late: most tests do without it
 
     path = tmp_path_factory.mktemp("database") / "mlflow.db"
@@ -94,11 +99,11 @@ def _empty_database(tmp_path_factory):
 
 
 @pytest.fixture
-def database(tmp_path, _empty_database):
-    """The path of a store's database in its own folder, without experiments of ours; to let MLflow create one takes seconds."""
+def database(tmp_path, empty_database):
+    """The path of such a database in a folder of its own."""
     path = tmp_path / "mlruns" / "mlflow.db"
     path.parent.mkdir()
-    path.write_bytes(_empty_database)
+    path.write_bytes(empty_database)
     return path
 
 

@@ -10,6 +10,9 @@ The guard is a subreaper (prctl PR_SET_CHILD_SUBREAPER), so whatever a worker le
 its child and is ended with the worker. When the owner is gone the input closes, and everything below the guard is ended. Workers
 get PR_SET_PDEATHSIG from the guard, which has one thread only, so they do not outlive it either; a worker that the owner starts
 itself could not have that, since its actor runs each call in a thread of its own.
+
+It is two processes. A Ray actor that exits kills its children first, which would leave nobody to end what workers have started in
+sessions of their own; the outer process takes that blow, and the inner one ends everything then.
 """
 
 import ctypes
@@ -27,12 +30,18 @@ MARK = "SWEEP_WORKER_MARK"
 
 def main():
     libc = ctypes.CDLL(None, use_errno=True)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches a terminal's whole group; the owner decides what ends
+    outer = os.getpid()
+    if os.fork():
+        os.wait()
+        return
+    signal.signal(signal.SIGTERM, lambda *_signal: sys.exit())
+    libc.prctl(PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
     if libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
         raise OSError(ctypes.get_errno(), "the guard can't become a subreaper")
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches a terminal's whole group; the owner decides what ends
     workers = {}
     try:
-        for line in sys.stdin:
+        for line in sys.stdin if os.getppid() == outer else ():
             ((verb, value),) = json.loads(line).items()
             print(json.dumps(_VERBS[verb](workers, libc, value)), flush=True)
     finally:

@@ -28,8 +28,8 @@ def outcomes_of(made, **changes):
             name += "_source"
         if stage.kind == "attack" and "attack" in stage.inputs:
             name += "_carried"
-        fields = {"status": "ok", "metrics": metrics[name], "facts": {"host": "here", "threads": "1", "runs_provider": name}} | changes.get(name, {})
-        found[key] = Result(key, stage.kind, "attempt", **fields)
+        fields = {"status": "ok", "metrics": metrics[name], "facts": {"host": "here", "threads": "1", "runs_provider": name}}
+        found[key] = Result(key, stage.kind, "attempt", **(fields | changes.get(name, {})))
     return found
 
 

@@ -123,7 +123,7 @@ def test_yaml_anchors_may_be_merged(load):
         ("threads: true", "threads: input should be a valid integer, not True"),
         ("measure: {enabled: 'no'}", "measure.enabled: input should be a valid boolean, not 'no'"),
         ("measure: {processes: 2}", "measure.processes: input should be greater than or equal to 3, not 2"),
-        ("settings: {architecture: {lenet5: {epochs: '5'}}}", "settings.architecture.lenet5.epochs: Input should be a valid integer, not '5'"),
+        ("settings: {dataset: {mnist: {epochs: '5'}}}", "settings.dataset.mnist.epochs: Input should be a valid integer, not '5'"),
         ("exclude: {framework: pytorch}", "exclude: input should be a valid list, not {'framework': 'pytorch'}"),
     ],
 )
@@ -170,7 +170,7 @@ def test_several_mistakes_are_told_at_once(load):
 
 def test_what_must_be_there(load):
     assert refusal(load, "name: test\n") == "the key 'grid' is missing"
-    assert refusal(load, "name: test\ngrid: {framework: fake}\n") == "the key 'grid.dataset' is missing\n  the key 'grid.architecture' is missing"
+    assert refusal(load, "name: test\ngrid: {framework: fake, dataset: mnist}\n") == "the key 'grid.architecture' is missing"
     assert refusal(load, "name: test\ngrid: []\n") == "grid is empty"
     assert "the key 'name' is missing" in refusal(load, VALID.replace("name: test", ""))
 
@@ -192,7 +192,8 @@ def test_an_architecture_may_be_a_users_own(load):
 
 
 def test_overrides(load):
-    sweep = load(VALID, "train.epochs=1", "grid.framework=[pytorch]", "limits.seconds.train=5", "store={tracking_uri: 'http://a=b'}", "name=other")
+    changes = ["train.epochs=1", "grid.framework=[pytorch]", "limits.seconds.train=5", "store={tracking_uri: 'http://a=b'}", "name=other"]
+    sweep = load(VALID, *changes)
     assert (sweep.train.epochs, sweep.grid[0].framework, sweep.limits.seconds.train) == (1, ["pytorch"], 5)
     assert (sweep.store.tracking_uri, sweep.name) == ("http://a=b", "other")
     assert load(JOINED, "grid.1.framework=pytorch").grid[1].framework == ["pytorch"]
@@ -235,9 +236,9 @@ def test_files_that_are_no_sweep(load, text, message):
 
 
 def test_files_that_can_not_be_read(tmp_path):
-    with pytest.raises(ConfigError, match="can't read .*missing.yaml: No such file or directory"):
+    with pytest.raises(ConfigError, match=r"can't read .*missing.yaml: No such file or directory"):
         config.load(tmp_path / "missing.yaml")
-    with pytest.raises(ConfigError, match="can't read .*: Is a directory"):
+    with pytest.raises(ConfigError, match=r"can't read .*: Is a directory"):
         config.load(tmp_path)
     (tmp_path / "binary.yaml").write_bytes(b"name: \xff\xfe\n")
     with pytest.raises(ConfigError, match=r"can't read .*binary.yaml: .*utf-8.*can't decode"):

@@ -15,11 +15,13 @@ def named(cells):
 
 
 def test_a_grid_is_the_product_of_its_axes(make_sweep):
-    sweep = make_sweep({"framework": ["pytorch", "tensorflow"], "runtime": ["native", "onnxruntime"], "seed": [0, 1, 2], "attack": ["none", "fgsm"]})
+    axes = {"framework": ["pytorch", "tensorflow"], "runtime": ["native", "onnxruntime"], "seed": [0, 1, 2], "attack": ["none", "fgsm"]}
+    sweep = make_sweep(axes)
     cells = grid.expand(sweep)
     assert len(cells) == len(set(cells)) == 2 * 2 * 3 * 2
     assert named(cells[:3]) == [
-        ("pytorch", "native", "float32", "none", 0), ("pytorch", "native", "float32", "fgsm", 0), ("pytorch", "onnxruntime", "float32", "none", 0),
+        ("pytorch", "native", "float32", "none", 0), ("pytorch", "native", "float32", "fgsm", 0),
+        ("pytorch", "onnxruntime", "float32", "none", 0),
     ]
     assert cells[0].axes() == {
         "framework": "pytorch", "dataset": "mnist", "architecture": "lenet5", "recipe": "defaults", "seed": 0, "weights": "trained",
@@ -81,7 +83,7 @@ def why_not(make_sweep, facts, axes, architecture="lenet5", shape=(28, 28, 1), *
         ({}, {"pytorch": {"optimizers": ["adam"]}}, {}, "pytorch has no optimizer sgd"),
         ({"attack": ["fgsm"]}, {"pytorch": {"gradients": ["class"]}}, {}, "fgsm needs the loss gradient, which pytorch does not give"),
         ({}, {"pytorch": {"gradients": []}}, {}, None),
-        ({}, {"pytorch": {"missing": "not installed: torch"}}, {}, "env_unavailable: framework pytorch can't be imported here (not installed: torch)"),
+        ({}, {"pytorch": {"missing": "no torch"}}, {}, "env_unavailable: framework pytorch can't be imported here (no torch)"),
         (
             {"runtime": ["onnxruntime"]}, {"onnxruntime": {"missing": "not installed: onnx"}}, {},
             "env_unavailable: runtime onnxruntime can't be imported here (not installed: onnx)",
@@ -127,7 +129,7 @@ def test_the_route_of_a_conversion(make_facts):
 
 def test_a_users_own_architecture(monkeypatch):
     module = types.ModuleType("own_nets")
-    module.wide = lambda shape, classes: [layers.image_input(*shape), layers.flatten("flat", "input"), layers.dense("logits", "flat", classes)]
+    module.wide = lambda shape, classes: [layers.image_input(*shape), layers.flatten("flat", "input"), layers.dense("top", "flat", classes)]
     module.odd = lambda shape, classes: [{"kind": "attention", "name": "input", "inputs": []}]
     monkeypatch.setitem(sys.modules, "own_nets", module)
     assert grid.layers_of("own_nets:wide", DatasetFacts((2, 3, 1), 7))[2]["units"] == 7

@@ -51,9 +51,10 @@ class Guarded:
         """How many processes of it live, itself left out."""
         found = 0
         for entry in Path("/proc").iterdir():
-            if entry.name.isdigit() and int(entry.name) != self.process.pid:
+            if entry.name.isdigit():
                 try:
-                    found += self.mark.encode() in (entry / "environ").read_bytes().split(b"\0")
+                    own = b"sweep.worker.guard" in (entry / "cmdline").read_bytes()
+                    found += not own and self.mark.encode() in (entry / "environ").read_bytes().split(b"\0")
                 except OSError:
                     continue
         return found

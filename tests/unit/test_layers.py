@@ -3,6 +3,7 @@
 import pytest
 
 from sweep import layers
+from sweep.architectures import lenet5
 from sweep.layers import (
     add, average_pool, batch_norm, conv2d, count, dense, flatten, image_input, max_pool, normalize, parameters, relu, same_padding, shapes,
 )
@@ -43,6 +44,17 @@ def test_a_sum_of_different_shapes_is_refused():
     net = [image_input(4, 4, 3), conv2d("conv", "input", 2, 1), add("sum", "input", "conv")]
     with pytest.raises(ValueError, match="sum"):
         shapes(net)
+
+
+@pytest.mark.parametrize(("size", "layer"), [(12, "conv2"), (14, "pool2"), (16, None)])
+def test_a_window_that_does_not_fit_is_refused(size, layer):
+    """LeNet-5 on 12 pixels: 8, pooled 4, and a window of 5. On 14: 10, pooled 5, 1, and a window of 2."""
+    net = lenet5.layers((size, size, 1), 10)
+    if layer is None:
+        assert shapes(net)["pool2"] == (1, 1, 16)
+    else:
+        with pytest.raises(ValueError, match=layer):
+            shapes(net)
 
 
 @pytest.mark.parametrize(

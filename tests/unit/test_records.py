@@ -70,7 +70,8 @@ def test_what_makes_a_folder_unusable(folder, tmp_path):
 
 
 @pytest.mark.parametrize(("uri", "path"), [
-    ("file:///a/b%20c", "/a/b c"), ("/a/b", "/a/b"), ("mlflow-artifacts:/1/2", None), ("s3://bucket/a", None), ("http://host/a", None),
+    ("file:///a/b%20c", "/a/b c"), ("/a/b%20c#1", "/a/b%20c#1"), ("mlflow-artifacts:/1/2", None), ("s3://bucket/a", None),
+    ("http://host/a", None),
 ])
 def test_which_artifacts_are_on_this_machine(uri, path):
     found = records.local_folder(uri)
