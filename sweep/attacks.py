@@ -18,6 +18,9 @@ from typing import Any, Protocol
 
 import numpy as np
 
+DISTRIBUTION = "adversarial-robustness-toolbox"
+"""The package that crafts; its version is part of what an attack is."""
+
 ROUNDING = 1e-5
 """By how much a perturbation may exceed eps through float32 arithmetic, relative and absolute."""
 

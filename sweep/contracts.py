@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypedDict
 
 import numpy as np
 
+from sweep.epoch import EpochReport
+
 if TYPE_CHECKING:
     from sweep.workers import Limits, Pool, Shape
 
@@ -28,6 +30,7 @@ class FrameworkFacts(TypedDict):
     """What a framework states of itself, as JSON."""
 
     distribution: str  # the installed package whose version is the framework's
+    converters: list[str]  # further packages that `export` needs, whose versions decide what it writes
     exports: list[str]  # formats that `export` writes; `native` is its own
     layers: list[str]  # kinds of neutral layers that `build` knows
     optimizers: list[str]
@@ -50,13 +53,6 @@ class TrainingPlan(TypedDict):
     decay: list[tuple[int, float]]  # from that epoch on (counted from 0) the learning rate is multiplied by the factor
     recipe: str  # `defaults`, `matched` or `identical`
     seed: int
-
-
-class EpochReport(NamedTuple):
-    """Means over the examples of one epoch, as seen by the optimizer while it trained."""
-
-    loss: float
-    accuracy: float
 
 
 class Framework(Protocol):

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sweep import components, sources, toolchains
+from sweep import attacks, components, sources, toolchains
 from sweep.errors import StageFailed
 from sweep.workers import Limits, Pool, Shape
 
@@ -24,7 +24,8 @@ class Component:
     name: str
     facts: Mapping[str, Any]
     version: str
-    lock: str
+    lock: str  # digest of the packages that it runs with
+    convert_lock: str  # and of those that it exports or converts with
     missing: str = ""
 
 
@@ -34,6 +35,7 @@ class Facts:
 
     frameworks: Mapping[str, Component]
     runtimes: Mapping[str, Component]
+    attacks: Component  # the library that all attacks come from
 
 
 def gather(cache: Path) -> Facts:
@@ -57,23 +59,27 @@ def _ask(toolchain: toolchains.Toolchain) -> dict[str, dict[str, Any]]:
         pool = Pool(keep=0, recycle_bytes=0)
         try:
             with pool.fresh(Shape(toolchain), log) as worker:
-                described, _arrays = worker.call("sweep.worker.describe:run", {"kinds": KINDS}, ASK_LIMITS, log)
+                asked = {"kinds": KINDS, "packages": [attacks.DISTRIBUTION]}
+                described, _arrays = worker.call("sweep.worker.describe:run", asked, ASK_LIMITS, log)
         except StageFailed as failure:
             reason = f"toolchain {toolchain.name}: {failure.message}"
-            return {kind: {name: {"missing": reason} for name in components.names(kind)} for kind in KINDS}
+            missing = {"missing": reason}
+            nothing = {kind: dict.fromkeys(components.names(kind), missing) for kind in KINDS}
+            return nothing | {"packages": {attacks.DISTRIBUTION: missing}}
         finally:
             pool.close()
     return described
 
 
 def _facts(described: Mapping[str, Mapping[str, Any]]) -> Facts:
-    return Facts(**{kind: {name: _component(name, entry) for name, entry in described[kind].items()} for kind in KINDS})
+    kinds = {kind: {name: _component(name, entry) for name, entry in described[kind].items()} for kind in KINDS}
+    return Facts(**kinds, attacks=_component(attacks.DISTRIBUTION, described["packages"][attacks.DISTRIBUTION]))
 
 
 def _component(name: str, entry: Mapping[str, Any]) -> Component:
     if "missing" in entry:
-        return Component(name, {}, "", "", entry["missing"])
-    return Component(name, entry["facts"], entry["version"], entry["lock"])
+        return Component(name, {}, "", "", "", entry["missing"])
+    return Component(name, entry["facts"], entry["version"], entry["lock"], entry["convert_lock"])
 
 
 def _keep(path: Path, described: Any) -> None:

@@ -115,7 +115,7 @@ def unsupported(cell: Cell, sweep: Sweep, facts: Facts, layers: Layers | ValueEr
         _trainable(cell, sweep, framework, layers)
         or _same_weights(cell, sweep, facts, layers)
         or _deployable(cell, sweep, framework, runtime, layers, facts)
-        or _attackable(cell, framework)
+        or _attackable(cell, framework, facts)
     )
 
 
@@ -149,9 +149,11 @@ def _deployable(cell: Cell, sweep: Sweep, framework: Component, runtime: Compone
     return None
 
 
-def _attackable(cell: Cell, framework: Component) -> str | None:
+def _attackable(cell: Cell, framework: Component, facts: Facts) -> str | None:
     if cell.attack == NO_ATTACK:
         return None
+    if facts.attacks.missing:
+        return f"env_unavailable: attacks need {facts.attacks.name} ({facts.attacks.missing})"
     for need in sorted(attacks.ROWS[cell.attack].needs):
         if need.endswith("_gradient") and need.removesuffix("_gradient") not in framework.facts["gradients"]:
             return f"{cell.attack} needs the {need.replace('_', ' ')}, which {framework.name} does not give"

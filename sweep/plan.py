@@ -180,10 +180,10 @@ class _Builder:
         if way.name.startswith(TRANSPLANT):
             source = self._transplant(cell, source, way.exporter)
         exporter = self.facts.frameworks[way.exporter]
-        settings = self._framework(exporter) | {"step": "export", "format": way.target, "seed": cell.seed}
+        settings = self._framework(exporter, converts=True) | {"step": "export", "format": way.target, "seed": cell.seed}
         label = f"{self.stages[source].label} to {way.target}"
         exported = self._add("convert", settings, {"model": source}, label, (f"sweep.frameworks.{way.exporter}",))
-        settings = self._runtime(runtime) | {"step": "deploy", "quantization": quantization, "seed": cell.seed}
+        settings = self._runtime(runtime, converts=True) | {"step": "deploy", "quantization": quantization, "seed": cell.seed}
         if quantization in runtime.facts["calibrated"]:
             settings |= self._dataset(cell)
         label = f"{self.stages[source].label} to {runtime.name} {quantization}"
@@ -226,6 +226,7 @@ class _Builder:
         settings = self._framework(self.facts.frameworks[cell.framework]) | self._dataset(cell) | {
             "attack": cell.attack,
             "attack_settings": dict(attack),
+            "attacker": {"version": self.facts.attacks.version, "lock": self.facts.attacks.lock},
             "access": WHITE_BOX,
             "examples": self.sweep.attack.examples,
             "seed": cell.seed,
@@ -247,16 +248,16 @@ class _Builder:
         self.stages.setdefault(key, Stage(kind, settings, inputs, key, label, gpu))
         return key
 
-    def _framework(self, component: Component) -> dict[str, Any]:
-        return {"framework": component.name} | self._component(component)
+    def _framework(self, component: Component, converts: bool = False) -> dict[str, Any]:
+        return {"framework": component.name} | self._component(component, converts)
 
-    def _runtime(self, component: Component) -> dict[str, Any]:
-        return {"runtime": component.name} | self._component(component)
+    def _runtime(self, component: Component, converts: bool = False) -> dict[str, Any]:
+        return {"runtime": component.name} | self._component(component, converts)
 
-    def _component(self, component: Component) -> dict[str, Any]:
+    def _component(self, component: Component, converts: bool) -> dict[str, Any]:
         return {
             "version": component.version,
-            "lock": component.lock,
+            "lock": component.convert_lock if converts else component.lock,
             "threads": self.sweep.threads,
             "options": self.sweep.options.get(component.name, {}),
         }

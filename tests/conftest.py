@@ -31,10 +31,11 @@ _RUNTIME = {"calibrated": [], "batch_dependent": [], "float64": False, "processo
 
 def _component(name, facts, changes):
     missing = changes.pop("missing", "")
-    version, lock = changes.pop("version", f"{name} 1.0"), changes.pop("lock", f"lock of {name}")
+    version = changes.pop("version", f"{name} 1.0")
+    lock, convert_lock = changes.pop("lock", f"lock of {name}"), changes.pop("convert_lock", f"lock of {name} and its converters")
     if missing:
-        return Component(name, {}, "", "", missing)
-    return Component(name, copy.deepcopy(facts | changes), version, lock)
+        return Component(name, {}, "", "", "", missing)
+    return Component(name, copy.deepcopy(facts | changes), version, lock, convert_lock)
 
 
 @pytest.fixture
@@ -48,6 +49,7 @@ def make_facts():
         return Facts(
             {name: _component(name, _FRAMEWORK | facts, dict(changes.get(name, {}))) for name, facts in FRAMEWORKS.items()},
             {name: _component(name, _RUNTIME | facts, dict(changes.get(name, {}))) for name, facts in RUNTIMES.items()},
+            _component("the attacks", {}, dict(changes.get("attacks", {}))),
         )
 
     return make

@@ -9,12 +9,13 @@ import time
 import numpy as np
 
 from sweep import initial
-from sweep.contracts import EpochReport
+from sweep.epoch import EpochReport
 from sweep.frameworks import _faults, _training
 from sweep.frameworks._weights import checked
 
 FACTS = {
     "distribution": "numpy",
+    "converters": [],
     "exports": ["native", "fake"],
     "layers": ["input", "normalize", "flatten", "dense"],
     "optimizers": ["sgd", "adam"],

@@ -8,12 +8,13 @@ import numpy as np
 import torch
 from torch.nn import functional
 
-from sweep.contracts import EpochReport
+from sweep.epoch import EpochReport
 from sweep.frameworks import _pytorch_network as network
 from sweep.frameworks import _training
 
 FACTS = {
     "distribution": "torch",
+    "converters": ["onnx", "onnxscript"],
     "exports": ["native", "onnx"],
     "layers": list(network.KINDS),
     "optimizers": ["sgd", "adam"],

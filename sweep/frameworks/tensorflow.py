@@ -6,13 +6,14 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from sweep.contracts import EpochReport
+from sweep.epoch import EpochReport
 from sweep.frameworks import _tensorflow_network as network
 from sweep.frameworks import _training
 from sweep.frameworks._tensorflow_training import OPTIMIZERS, epoch_function
 
 FACTS = {
     "distribution": "tensorflow",
+    "converters": ["onnx", "tf2onnx"],
     "exports": ["native", "onnx", "saved_model"],
     "layers": list(network.KINDS),
     "optimizers": list(OPTIMIZERS),

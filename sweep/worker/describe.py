@@ -13,23 +13,35 @@ VARIANTS = ("", "-cpu", "-gpu")
 _REQUIREMENT = re.compile(r"\s*([A-Za-z0-9][A-Za-z0-9._-]*)")
 
 
-def run(kinds):
-    """By kind and name: {"facts", "version", "lock"}, or {"missing": why} where its packages do not import here."""
-    return {kind: {name: _component(kind, name) for name in components.names(kind)} for kind in kinds}
+def run(kinds, packages):
+    """By kind and name: {"facts", "version", "lock", "convert_lock"}, or {"missing": why} where its packages do not import here; and
+    under "packages", by distribution, the same without facts.
+
+    `lock` covers what a component runs with, `convert_lock` also what it exports or converts with.
+    """
+    found = {kind: {name: _component(kind, name) for name in components.names(kind)} for kind in kinds}
+    return dict(found, packages={name: _package(name) for name in packages})
+
+
+def _package(name):
+    installed = _installed(name)
+    if installed is None:
+        return {"missing": "not installed: " + name}
+    return {"facts": {}, "version": installed.version, "lock": lock([name]), "convert_lock": ""}
 
 
 def _component(kind, name):
     try:
         facts = components.load(kind, name).FACTS
-        distributions = [d for d in [facts["distribution"]] + list(facts.get("converters", [])) if d]
-        found = {d: _installed(d) for d in distributions}
-        missing = sorted(d for d in found if found[d] is None)
+        own = [facts["distribution"]] if facts["distribution"] else []
+        found = {name: _installed(name) for name in own + facts["converters"]}
+        missing = sorted(name for name in found if found[name] is None)
         if missing:
             return {"missing": "not installed: " + ", ".join(missing)}
     except Exception as error:  # a broken package must not hide the healthy ones
         return {"missing": "{}: {}".format(type(error).__name__, " ".join(str(error).split())[:300])}
-    version = found[facts["distribution"]].version if distributions and facts["distribution"] else ""
-    return {"facts": facts, "version": version, "lock": lock(distributions)}
+    version = found[own[0]].version if own else ""
+    return {"facts": facts, "version": version, "lock": lock(own), "convert_lock": lock(own + facts["converters"])}
 
 
 def _installed(name):

@@ -203,8 +203,11 @@ def test_which_settings_change_which_keys(make_plan, content, affected):
     [
         ({"pytorch": {"lock": "another"}}, EVERYTHING),
         ({"pytorch": {"version": "pytorch 2.0"}}, EVERYTHING),
-        ({"onnxruntime": {"lock": "another"}}, {"convertdeploy", "evaluate", "attack", "measure"}),
-        ({"native": {"lock": "another"}}, {"evaluate", "measure", "attack"} - {"attack"}),
+        ({"pytorch": {"convert_lock": "another"}}, {"convertexport", "convertdeploy", "evaluate", "attack", "measure"}),
+        ({"onnxruntime": {"lock": "another"}}, {"evaluate", "attack", "measure"}),
+        ({"onnxruntime": {"convert_lock": "another"}}, {"convertdeploy", "evaluate", "attack", "measure"}),
+        ({"native": {"lock": "another"}}, {"evaluate", "measure"}),
+        ({"attacks": {"lock": "another"}}, {"attack"}),
         ({"tensorflow": {"lock": "another"}}, set()),
     ],
 )
