@@ -17,6 +17,8 @@ from sweep.scheduling import Outcome, Scheduler
 SHOWN_SETTINGS = ("framework", "runtime", "version", "dataset", "architecture", "quantization", "format", "device", "attack", "access")
 SKIPPED_ROWS = 2000
 """Beyond this many, skipped cells go into one table instead of runs of their own."""
+AWAY_SECONDS = 5.0
+"""How often a server that is away is asked again for the run that a node is to upload to."""
 
 
 class Campaign:
@@ -31,6 +33,7 @@ class Campaign:
         self._data, self._work, self._common, self._server = data, work, common, server
         self._attempts: dict[str, str] = {}
         self._uris: dict[str, str] = {}
+        self._commits: list[Future[Any]] = []
         self._writes: list[Future[Any]] = []
         self._waiting: dict[int, set[str]] = {}
         self._cells_of: dict[str, list[int]] = {}
@@ -46,9 +49,13 @@ class Campaign:
     def order(self, stage: Stage, attempt: str) -> Order:
         self._attempts[stage.key] = attempt
         shown = {name: stage.settings[name] for name in SHOWN_SETTINGS if stage.settings.get(name)}
-        opened = self._ledger.call("open_stage", attempt, stage.key, stage.kind, f"{stage.kind} {stage.label}", shown, time.time())
+        request = ("open_stage", attempt, stage.key, stage.kind, f"{stage.kind} {stage.label}", shown, time.time())
+        opened = self._ledger.call(*request)
         upload = None
         if self._server is not None:
+            while opened.result() is None:
+                time.sleep(AWAY_SECONDS)
+                opened = self._ledger.call(*request)
             run_id, uri = opened.result()
             self._uris[stage.key] = uri
             upload = Upload(self._server, run_id, uri)
@@ -66,7 +73,7 @@ class Campaign:
 
     def ended(self, stage: Stage, result: Result) -> None:
         self._attempts.pop(stage.key, None)
-        self._ledger.call("commit_stage", result)
+        self._commits.append(self._ledger.call("commit_stage", result))
         decided = self._scheduler.take(stage.key, result)
         self._view.ended(stage, result, final=bool(decided))
         touched = sorted({number for key in decided for number in self._cells_of.get(key, ())})
@@ -81,7 +88,9 @@ class Campaign:
         return len(self._attempts)
 
     def written(self) -> int:
-        """How many rows were new or changed, once the ledger has written them."""
+        """How many rows were new or changed, once the ledger has written them. Raises SweepError where it refused a record for good."""
+        for commit in self._commits:
+            commit.result()
         return sum(1 for write in self._writes if write.result())
 
     def _place(self, key: str) -> Place:

@@ -135,7 +135,7 @@ def test_damaged_data(command, database, tmp_path):
 def test_a_tracking_server_that_does_not_answer(command):
     done = command("store.tracking_uri=http://127.0.0.1:9")
     assert done.message.startswith("store.tracking_uri: 'http://127.0.0.1:9' can't be used: ")
-    assert done.seconds < 30
+    assert done.seconds < 45  # 7 on a quiet machine
 
 
 def test_a_database_that_is_none(command, tmp_path):

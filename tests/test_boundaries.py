@@ -37,17 +37,18 @@ ORDER = (
     {"lifeline", "stages", "workers"},
     {"architectures", "config", "initial", "worker"},
     {
-        "attacks", "components", "energy", "errors", "estimator", "hostlock", "images", "interrupts", "layers", "memory", "metrics",
-        "quantization", "reference", "sources", "timing", "toolchains",
+        "attacks", "components", "energy", "epoch", "errors", "estimator", "hostlock", "images", "interrupts", "layers", "memory",
+        "metrics", "quantization", "reference", "sources", "timing", "toolchains",
     },
 )
 LEVEL = {name: number for number, names in enumerate(ORDER) for name in names}
 WORKER_SIDE = {
-    "worker", "stages", "frameworks", "runtimes", "architectures", "attacks", "components", "contracts", "energy", "estimator", "images",
-    "initial", "layers", "memory", "metrics", "reference", "timing",
+    "worker", "stages", "frameworks", "runtimes", "architectures", "attacks", "components", "contracts", "energy", "epoch", "estimator",
+    "images", "initial", "layers", "memory", "metrics", "reference", "timing",
 }
+SHARED_MODULES = ("layers", "components", "epoch", "images", "initial", "reference", "metrics", "timing", "memory", "energy")
 SHARED_WITH_OLD_PYTHONS = sorted(
-    [PACKAGE / f"{name}.py" for name in ("layers", "components", "images", "initial", "reference", "metrics", "timing", "memory", "energy")]
+    [PACKAGE / f"{name}.py" for name in SHARED_MODULES]
     + [path for folder in ("worker", "stages", "architectures") for path in (PACKAGE / folder).glob("*.py")]
 )
 OLDEST = (3, 6)

@@ -108,6 +108,16 @@ def test_why_a_component_is_missing(packages, monkeypatch):
     assert describe._component("runtimes", "any") == {"missing": "ImportError: libmissing.so.1: cannot open"}
 
 
+def test_what_converts_has_a_lock_of_its_own(packages, monkeypatch):
+    module = type("module", (), {"FACTS": {"distribution": "runtime-one", "converters": ["apart"]}})
+    monkeypatch.setattr(components, "load", lambda kind, name: module)
+    before = describe._component("runtimes", "any")
+    packages["apart"].version = "9"
+    after = describe._component("runtimes", "any")
+    assert (before["lock"], before["version"]) == (after["lock"], after["version"])
+    assert before["convert_lock"] != after["convert_lock"]
+
+
 def test_a_build_for_another_processor_is_the_package():
     assert describe._installed("numpy").version
     assert describe._installed("no-such-package-anywhere") is None

@@ -83,6 +83,8 @@ def why_not(make_sweep, facts, axes, architecture="lenet5", shape=(28, 28, 1), *
         ({}, {"pytorch": {"optimizers": ["adam"]}}, {}, "pytorch has no optimizer sgd"),
         ({"attack": ["fgsm"]}, {"pytorch": {"gradients": ["class"]}}, {}, "fgsm needs the loss gradient, which pytorch does not give"),
         ({}, {"pytorch": {"gradients": []}}, {}, None),
+        ({"attack": ["fgsm"]}, {"attacks": {"missing": "not installed"}}, {}, "env_unavailable: attacks need the attacks (not installed)"),
+        ({}, {"attacks": {"missing": "not installed"}}, {}, None),
         ({}, {"pytorch": {"missing": "no torch"}}, {}, "env_unavailable: framework pytorch can't be imported here (no torch)"),
         (
             {"runtime": ["onnxruntime"]}, {"onnxruntime": {"missing": "not installed: onnx"}}, {},

@@ -69,7 +69,9 @@ def test_the_run_of_a_stage(tracker, client, database, stage_files):
     result = stage_files(
         "attempt-1", metrics={"train_seconds": 2.0, "train_examples": 100}, facts={"host": "here", "read_model": "d0"},
         curves=[
-            {"train_loss": 2.0, "test_accuracy": 0.5}, {"train_loss": 1.0, "test_accuracy": 0.75}, {"train_loss": 0.5, "test_accuracy": 0.7},
+            {"train_loss": 2.0, "test_accuracy": 0.5},
+            {"train_loss": 1.0, "test_accuracy": 0.75},
+            {"train_loss": 0.5, "test_accuracy": 0.7},
         ],
     )
     committed(tracker, result, framework="pytorch", dataset="mnist")
