@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from sweep.errors import STAGE_FAILURE, StageFailed
+from sweep.errors import StageFailed
 from sweep.execution import Site
-from sweep.host import local_host
+from sweep.host import cpus, local_host, memory_bytes
 from sweep.plan import Host
 from sweep.records import FAILED, Order, Result, Upload
 
@@ -25,6 +25,9 @@ HOST, CONVERTER, DEVICE = "host", "converter", "device"
 _ROLES = {"convert": CONVERTER, "measure": DEVICE}
 MEASURING_RESOURCE = "measure"
 CONCURRENT_CALLS = 64
+KEPT_WORKERS = 4
+MEMORY_SHARE = 0.8
+"""What all stages of a machine may use together of its memory, where the sweep sets no limit for one."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +35,7 @@ class SiteSettings:
     """What a site is made with; the cache is a path on each node."""
 
     cache: str
-    keep: int
+    slots: int  # on a machine of its own; a node of a cluster has its CPUs
     recycle_bytes: int
     environment: Mapping[str, str]
 
@@ -57,7 +60,9 @@ class SiteActor:
 
     def __init__(self, settings: SiteSettings) -> None:
         os.environ.update(settings.environment)
-        self._site = Site(Path(settings.cache), settings.keep, settings.recycle_bytes, RunFiles())
+        slots = min(settings.slots, cpus())
+        memory = int(memory_bytes() * MEMORY_SHARE / slots)
+        self._site = Site(Path(settings.cache), max(KEPT_WORKERS, 2 * slots), settings.recycle_bytes, memory, RunFiles())
 
     def run(self, order: Order, gpus: tuple[str, ...]) -> Result:
         return self._site.run(order, gpus)
@@ -108,7 +113,7 @@ def run(directory: Any, order: Order) -> Result:
     except StageFailed as failure:
         return _failed(order, failure.failure_class, failure.message)
     except ray.exceptions.RayTaskError as error:  # not the stage's own failure, which is a result, but one of ours
-        return _failed(order, STAGE_FAILURE[order.stage.kind], f"internal: {type(error.cause).__name__}: {error.cause}"[:500])
+        return _failed(order, "internal", f" {type(error.cause).__name__}: {error.cause}"[:500])
     except ray.exceptions.RayActorError as error:
         return _failed(order, "preempted", f"the actor that ran the stage was lost: {' '.join(str(error).split())[:200]}")
 
@@ -118,6 +123,7 @@ class Cluster(NamedTuple):
 
     host: Host  # the node that measures, as keys name it, and whether there is a GPU to train on
     cpus: int
+    gpus: int
     nodes: int
     measures_apart: bool  # whether a node is there for measurements alone
 
@@ -130,7 +136,7 @@ def cluster() -> Cluster:
     resources = ray.cluster_resources()
     host = host._replace(processor="gpu" if resources.get("GPU") else "cpu")
     nodes = sum(1 for node in ray.nodes() if node["Alive"])
-    return Cluster(host, int(resources.get("CPU", 0)), nodes, measuring is not None)
+    return Cluster(host, int(resources.get("CPU", 0)), int(resources.get("GPU", 0)), nodes, measuring is not None)
 
 
 def _wait_until_up(site: Any) -> None:

@@ -1,5 +1,6 @@
 """One run of a sweep in the driver: orders go out, results come in, the ledger and the view are told."""
 
+import threading
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
@@ -33,6 +34,7 @@ class Campaign:
         self._data, self._work, self._common, self._server = data, work, common, server
         self._attempts: dict[str, str] = {}
         self._uris: dict[str, str] = {}
+        self._opened: dict[str, Future[Any]] = {}
         self._commits: list[Future[Any]] = []
         self._writes: list[Future[Any]] = []
         self._waiting: dict[int, set[str]] = {}
@@ -46,17 +48,37 @@ class Campaign:
                 self._cells_of.setdefault(key, []).append(number)
         self._write_decided(range(len(plan.cells)))
 
-    def order(self, stage: Stage, attempt: str) -> Order:
+    def open(self, stage: Stage, attempt: str) -> Future[Any]:
+        """Open the attempt's run. A node that uploads by itself needs the answer, and waits for a server that is away; the driver's own
+        machine does without."""
         self._attempts[stage.key] = attempt
         shown = {name: stage.settings[name] for name in SHOWN_SETTINGS if stage.settings.get(name)}
         request = ("open_stage", attempt, stage.key, stage.kind, f"{stage.kind} {stage.label}", shown, time.time())
-        opened = self._ledger.call(*request)
-        upload = None
+        ready = self._opened[attempt] = Future()
+        if self._server is None:
+            self._ledger.call(*request)
+            ready.set_result(None)
+        else:
+            self._ask(request, ready)
+        return ready
+
+    def _ask(self, request: tuple[Any, ...], ready: Future[Any]) -> None:
+        """Ask for a run until a server that is away has given one."""
+
+        def answered(answer: Future[Any]) -> None:
+            if error := answer.exception():
+                ready.set_exception(error)
+            elif answer.result() is None:
+                threading.Timer(AWAY_SECONDS, self._ask, (request, ready)).start()
+            else:
+                ready.set_result(answer.result())
+
+        self._ledger.call(*request).add_done_callback(answered)
+
+    def order(self, stage: Stage, attempt: str) -> Order:
+        opened, upload = self._opened.pop(attempt).result(), None
         if self._server is not None:
-            while opened.result() is None:
-                time.sleep(AWAY_SECONDS)
-                opened = self._ledger.call(*request)
-            run_id, uri = opened.result()
+            run_id, uri = opened
             self._uris[stage.key] = uri
             upload = Upload(self._server, run_id, uri)
         self._view.started(stage)
@@ -66,8 +88,9 @@ class Campaign:
             folder=str(self._work / attempt),
             inputs={role: self._place(key) for role, key in stage.inputs.items()},
             data=self._data[stage.settings["dataset"]] if "dataset" in stage.settings else None,
+            threads=self._sweep.threads,
             seconds=getattr(self._sweep.limits.seconds, stage.kind),
-            memory_bytes=int(self._sweep.limits.memory_gb * 1e9),
+            memory_bytes=int((self._sweep.limits.memory_gb or 0) * 1e9),
             upload=upload,
         )
 

@@ -4,10 +4,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from sweep.plan import Plan, PlannedCell
-from sweep.records import FAILED, OK, SKIPPED, CellRecord
+from sweep.records import BROKEN, FAILED, OK, SKIPPED, CellRecord
 from sweep.scheduling import Outcome
 
 SHOWN_FACTS = ("host", "threads")
+EVALUATED_FACTS = ("parity", "degenerate")
 MEASURED_FACTS = ("energy", "latency_verdict", "latency_unstable", "load_average")
 
 
@@ -50,6 +51,10 @@ def _metrics(planned: PlannedCell, plan: Plan, outcomes: Mapping[str, Outcome]) 
         if role in planned.stages:
             own = outcomes[planned.stages[role]].metrics
             found |= {name: value for name, value in own.items() if name != "stage_seconds"}
+    if plan.stages[planned.stages["source"]].kind != "train":
+        found.pop("train_seconds", None)  # another framework's training
+    if outcomes[planned.stages["evaluation"]].facts.get("parity") == BROKEN:
+        found = {name: value for name, value in found.items() if not name.startswith("latency_ratio")}
     source = outcomes.get(planned.stages["source_evaluation"])
     if source is not None and "accuracy" in source.metrics:
         found["source_accuracy"] = source.metrics["accuracy"]
@@ -60,8 +65,11 @@ def _metrics(planned: PlannedCell, plan: Plan, outcomes: Mapping[str, Outcome]) 
 
 def _facts(planned: PlannedCell, outcomes: Mapping[str, Any]) -> dict[str, str]:
     facts = dict(outcomes[planned.stages["evaluation"]].facts)
-    found = {name: facts[name] for name in SHOWN_FACTS if name in facts} | {k: v for k, v in facts.items() if k.startswith("runs_")}
+    found = {name: facts[name] for name in (*SHOWN_FACTS, *EVALUATED_FACTS) if name in facts}
+    found |= {k: v for k, v in facts.items() if k.startswith("runs_")}
     if "measurement" in planned.stages:
         measured = outcomes[planned.stages["measurement"]].facts
         found |= {name: measured[name] for name in MEASURED_FACTS if name in measured}
+        if facts.get("parity") == BROKEN:
+            found["latency_verdict"] = "withheld: it does not compute its source's function"
     return found

@@ -113,10 +113,10 @@ class StageSeconds(Strict):
 
 
 class LimitSettings(Strict):
-    """What one stage may use. A worker above `memory_gb` is ended with `oom_host`."""
+    """What one stage may use. A worker above `memory_gb`, with all it started, is ended with `oom_host`; None: its share of the machine."""
 
     seconds: StageSeconds = StageSeconds()
-    memory_gb: PositiveFloat = 12.0
+    memory_gb: PositiveFloat | None = None
 
 
 class Store(Strict):
@@ -140,7 +140,7 @@ class Sweep(Strict):
     measure: Measurement = Measurement()
     attack: AttackInputs = AttackInputs()
     same_weights_from: str | None = None
-    transplant_routes: bool = True
+    transplant_via: str | None = None
     threads: PositiveInt = 1
     slots: PositiveInt | None = None
     processor: Literal["auto", "cpu", "gpu"] = "auto"
@@ -263,6 +263,8 @@ def _check_values(sweep: Sweep) -> None:
     for component in sweep.options:
         _check("options", component, sorted({*known["framework"], *known["runtime"]}))
     _check("measure.reference", sweep.measure.reference, known["runtime"])
+    if sweep.transplant_via is not None:
+        _check("transplant_via", sweep.transplant_via, known["framework"])
     if sweep.same_weights_from is not None:
         _check("same_weights_from", sweep.same_weights_from, known["framework"])
     elif any("same" in grid.weights for grid in sweep.grid):

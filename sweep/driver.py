@@ -16,9 +16,9 @@ from rich.console import Console
 
 from sweep import config, facts, summary
 from sweep.campaign import Campaign
-from sweep.errors import StoreUnavailable, SweepError
+from sweep.errors import BrokenOff, ConfigError, StoreUnavailable, SweepError
 from sweep.execution import prepared_data
-from sweep.host import local_host
+from sweep.host import cpus, gpus, local_host
 from sweep.interrupts import deaf
 from sweep.ledger import Ledger, StoreAddress
 from sweep.plan import Host, Plan, PreparedData, make
@@ -27,7 +27,6 @@ from sweep.records import FAILED, OK, SKIPPED, DataOrder, Finished
 from sweep.scheduling import Scheduler, reusable
 from sweep.store import SQLITE, address, cache_folder
 
-KEPT_WORKERS = 4
 RECYCLE_BYTES = 4 << 30
 
 
@@ -44,6 +43,7 @@ class Machines(NamedTuple):
 
     host: Host
     slots: int
+    gpus: int
     cluster: bool  # a Ray cluster that was joined, rather than one of our own
     measures_apart: bool
 
@@ -66,6 +66,7 @@ class Outcome(NamedTuple):
     """How a run of a sweep ended."""
 
     failed: int
+    spooled: int  # writes that MLflow has not taken yet
     interrupted: bool
 
 
@@ -79,11 +80,18 @@ def run(sweep: config.Sweep, ray_address: str | None, plan_only: bool, console: 
         known = facts.gather(cache)
         ledger = starting.result()
         finished: dict[str, Finished] = ledger.call("scan").result()
+        if waiting := ledger.call("waiting").result():
+            raise StoreUnavailable(f"MLflow still refuses {waiting} writes of an earlier run, which wait in {store.folder}")
         machines = _machines(sweep, store, ray_address, console)
         plan = make(sweep, known, {name: found.planned for name, found in data.items()}, machines.host)
         job = Job(sweep, store, cache, data, machines, plan, _usable(plan, finished, ledger), Costs(finished))
         summary.print_plan(console, sweep.name, plan, job.usable, job.costs, machines.slots)
-        return Outcome(0, False) if plan_only else _carry_out(job, ledger, console)
+        if plan_only:
+            return Outcome(0, 0, False)
+        try:
+            return _carry_out(job, ledger, console)
+        except SweepError as error:
+            raise BrokenOff(str(error)) from error
 
 
 def _carry_out(job: Job, ledger: Ledger, console: Console) -> Outcome:
@@ -93,7 +101,8 @@ def _carry_out(job: Job, ledger: Ledger, console: Console) -> Outcome:
     config_text = yaml.safe_dump(job.sweep.model_dump(mode="json"), sort_keys=False)
     records = {name: found.record for name, found in job.data.items()}
     ledger.call("open_sweep", config_text, summary.plan_table(job.plan, job.usable), records).result()
-    scheduler = Scheduler(job.plan, job.usable, job.machines.slots, lambda: ledger.backlog == 0, job.machines.measures_apart)
+    machines = job.machines
+    scheduler = Scheduler(job.plan, job.usable, machines.slots, lambda: ledger.backlog == 0, machines.measures_apart, machines.gpus)
     interrupted = False
     with View(job.plan, scheduler.outcomes, job.costs, job.machines.slots, console) as view:
         campaign = Campaign(
@@ -116,11 +125,11 @@ def _stages(job: Job, scheduler: Scheduler, campaign: Campaign, console: Console
 
     slots = job.machines.slots
     if not job.machines.cluster:
-        tune.start_ray(None, slots)
-    settings = actors.SiteSettings(str(job.cache), max(KEPT_WORKERS, 2 * slots), RECYCLE_BYTES, _passed_on())
+        tune.start_ray(None, slots * job.sweep.threads, job.machines.gpus)
+    settings = actors.SiteSettings(str(job.cache), slots, RECYCLE_BYTES, _passed_on())
     directory = actors.Directory.remote(settings, ray.get_runtime_context().get_node_id())  # type: ignore[attr-defined]
     try:
-        tune.run(scheduler, campaign, directory, slots)
+        tune.run(scheduler, campaign, directory, slots, job.sweep.threads)
     except KeyboardInterrupt:
         with deaf():  # the cleaning up is short, and half of it is worse than none
             console.print(f"Stopping: {campaign.interrupt()} running stages are recorded as interrupted.")
@@ -142,31 +151,35 @@ def _conclude(job: Job, campaign: Campaign, ledger: Ledger, work: Path, interrup
     if not spooled:
         shutil.rmtree(work, ignore_errors=True)
     summary.print_end(console, job.sweep.name, rows, counts, new_rows, len(job.plan.cells), job.store, spooled)
-    return Outcome(counts[FAILED], interrupted)
+    return Outcome(counts[FAILED], spooled, interrupted)
 
 
 def _machines(sweep: config.Sweep, store: StoreAddress, ray_address: str | None, console: Console) -> Machines:
     if ray_address is None:
-        found = Machines(local_host(), sweep.slots or os.cpu_count() or 1, cluster=False, measures_apart=False)
+        found = Machines(local_host(), sweep.slots or max(1, cpus() // sweep.threads), gpus(), cluster=False, measures_apart=False)
     else:
         from sweep import actors, tune
 
-        tune.start_ray(ray_address, None)
+        tune.start_ray(ray_address)
         cluster = actors.cluster()
         console.print(f"joined the Ray cluster at {ray_address}: {cluster.cpus} CPUs on {cluster.nodes} nodes")
         if cluster.nodes > 1 and store.tracking_uri.startswith(SQLITE):
             message = f"a cluster of {cluster.nodes} nodes needs a tracking server, not {store.tracking_uri!r}"
             raise StoreUnavailable(f"store.tracking_uri: {message}")
-        found = Machines(cluster.host, sweep.slots or max(cluster.cpus, 1), cluster=True, measures_apart=cluster.measures_apart)
-    if sweep.processor != "auto":
-        found = found._replace(host=found.host._replace(processor=sweep.processor))
+        slots = sweep.slots or max(1, cluster.cpus // sweep.threads)
+        found = Machines(cluster.host, slots, cluster.gpus, cluster=True, measures_apart=cluster.measures_apart)
+    if sweep.processor == "gpu" and not found.gpus:
+        raise ConfigError("processor: 'gpu', and there is no GPU here; 'auto' takes one where there is")
+    if sweep.processor == "cpu":
+        found = found._replace(host=found.host._replace(processor="cpu"), gpus=0)
     return found
 
 
 def _found(sweep: config.Sweep, name: str, cache: Path, console: Console) -> FoundData:
     wanted = sweep.data.get(name, config.Data())
+    path = wanted.path and str(Path(wanted.path).absolute())  # actors work in other folders
     try:
-        prepared, parts = prepared_data(name, wanted.path, wanted.allow_subset, cache)
+        prepared, parts = prepared_data(name, path, wanted.allow_subset, cache)
     except (ValueError, OSError) as error:
         raise SweepError(f"data.{name}: {error}") from None
     found = f"{prepared.n_train} + {prepared.n_test} images from {prepared.source_kind} at {prepared.source_path}"
@@ -174,7 +187,7 @@ def _found(sweep: config.Sweep, name: str, cache: Path, console: Console) -> Fou
     record = {field: value if isinstance(value, int | list | tuple) else str(value) for field, value in asdict(prepared).items()}
     return FoundData(
         PreparedData(name, prepared.digest, parts.digest, prepared.shape, len(prepared.classes)),
-        DataOrder(name, wanted.path, wanted.allow_subset, prepared.digest, parts.digest, prepared.source_kind),
+        DataOrder(name, path, wanted.allow_subset, prepared.digest, parts.digest, prepared.source_kind),
         record | {"splits": parts.digest},
     )
 
@@ -202,5 +215,5 @@ def _git_commit() -> str:
 
 def _passed_on() -> dict[str, str]:
     """Settings of the driver's environment that actors need too."""
-    names = ("SWEEP_DATA", "SWEEP_CACHE", "SWEEP_HOST", "PYTHONPATH")
-    return {name: os.environ[name] for name in names if name in os.environ}
+    found = {name: os.environ[name] for name in ("SWEEP_HOST", "PYTHONPATH") if name in os.environ}
+    return found | {name: str(Path(os.environ[name]).absolute()) for name in ("SWEEP_DATA", "SWEEP_CACHE") if os.environ.get(name)}

@@ -7,7 +7,10 @@ SweepError                  one clear message for the user, exit status 2; nothi
 ├── StoreUnavailable        MLflow or the output folder can't be used
 └── StoreBusy               another driver holds the store
 
+BrokenOff                   the driver can't go on with work that has begun; exit status 1
+
 StageFailed                 a stage ran and did not succeed; becomes a result, never ends a sweep
+└── Raised                  the function that a worker ran raised an exception
 
 A failure's class says whether the stage is tried again within the sweep and whether the record counts as final for later sweeps.
 """
@@ -36,6 +39,10 @@ class StoreBusy(SweepError):
     """Another driver writes to this store."""
 
 
+class BrokenOff(Exception):
+    """The driver can't go on; what is recorded stays."""
+
+
 class StageFailed(Exception):
     """A stage did not succeed. `failure_class` is a key of FAILURE_CLASSES, `message` one line."""
 
@@ -43,6 +50,15 @@ class StageFailed(Exception):
         super().__init__(message)
         self.failure_class = failure_class
         self.message = message
+
+
+class Raised(StageFailed):
+    """The function that a worker ran raised an exception; `kind` is its type's name. The worker lives on."""
+
+    def __init__(self, kind: str, message: str, traceback: str):
+        super().__init__("", f"{kind}: {message}")
+        self.kind = kind
+        self.traceback = traceback
 
 
 class Policy(NamedTuple):
@@ -56,13 +72,12 @@ FAILURE_CLASSES = {
     # the environment was at fault: tried again, never final
     "env_unavailable": Policy(1, False),
     "data_unavailable": Policy(0, False),
-    "device_unavailable": Policy(1, False),
     "preempted": Policy(3, False),
     "tracking_failed": Policy(1, False),
     "timeout": Policy(1, False),
     "oom_host": Policy(0, False),
     "oom_gpu": Policy(0, False),
-    "unstable": Policy(1, False),
+    "internal": Policy(1, False),
     # the stage's own outcome: final until its inputs or its sources change
     "train_failed": Policy(0, True),
     "diverged": Policy(0, True),
@@ -76,6 +91,13 @@ FAILURE_CLASSES = {
     # follows from another stage's failure; decided anew by the graph each time
     "upstream_failed": Policy(0, False),
 }
+
+
+
+def policy_of(failure_class: str) -> Policy:
+    """The policy of a class; one that an older version recorded and this one does not know is no outcome."""
+    return FAILURE_CLASSES.get(failure_class, Policy(0, False))
+
 
 STAGE_FAILURE = {
     "train": "train_failed",

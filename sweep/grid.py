@@ -84,7 +84,7 @@ class Route(NamedTuple):
     target: str  # the format between the two
 
 
-def route(framework: Component, runtime: Component, layers: Layers, facts: Facts, transplants: bool) -> Route | None:
+def route(framework: Component, runtime: Component, layers: Layers, via: Component | None) -> Route | None:
     """The route, None where there is none.
 
     A direct route needs a format that the one exports and the other accepts. Else the network may be rebuilt in another framework,
@@ -94,13 +94,17 @@ def route(framework: Component, runtime: Component, layers: Layers, facts: Facts
     for target in framework.facts["exports"]:
         if target in accepts:
             return Route(accepts[target], framework.name, target)
-    for other in facts.frameworks.values() if transplants else ():
-        if other.missing or _unknown_layers(other, layers):
-            continue
-        for target in other.facts["exports"]:
-            if target in accepts and target != NATIVE:
-                return Route(TRANSPLANT + other.name, other.name, target)
+    if via is None or via.missing or _unknown_layers(via, layers):
+        return None
+    for target in via.facts["exports"]:
+        if target in accepts and target != NATIVE:
+            return Route(TRANSPLANT + via.name, via.name, target)
     return None
+
+
+def way_round(sweep: Sweep, facts: Facts) -> Component | None:
+    """The framework that a sweep lets networks be rebuilt in, None where it lets none."""
+    return facts.frameworks[sweep.transplant_via] if sweep.transplant_via else None
 
 
 def unsupported(cell: Cell, sweep: Sweep, facts: Facts, layers: Layers | ValueError) -> str | None:
@@ -141,7 +145,7 @@ def _same_weights(cell: Cell, sweep: Sweep, facts: Facts, layers: Layers) -> str
 
 
 def _deployable(cell: Cell, sweep: Sweep, framework: Component, runtime: Component, layers: Layers, facts: Facts) -> str | None:
-    if route(framework, runtime, layers, facts, sweep.transplant_routes) is None:
+    if route(framework, runtime, layers, way_round(sweep, facts)) is None:
         formats = " or ".join(runtime.facts["accepts"])
         return f"{framework.name} exports no {formats}, which {runtime.name} needs"
     if cell.quantization not in runtime.facts["quantizations"]:

@@ -1,6 +1,7 @@
 """The command: `python -m sweep.launch CONFIG [key=value ...] [--plan] [--address ADDRESS]`.
 
-Exit status 0: every cell is ok, or skipped with a reason. 1: some failed. 2: bad input, nothing was started. 130: interrupted.
+Exit status 0: every cell is ok, or skipped with a reason. 1: some failed, or a record is not in MLflow yet. 2: bad input, nothing
+was started. 130: interrupted.
 """
 
 import argparse
@@ -11,7 +12,7 @@ from pathlib import Path
 from rich.console import Console
 
 from sweep import config, driver
-from sweep.errors import SweepError
+from sweep.errors import BrokenOff, SweepError
 from sweep.interrupts import terminated_as_interrupt
 
 OK_STATUS, FAILED_STATUS, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
@@ -29,13 +30,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except SweepError as error:
         print(f"sweep: {error}", file=sys.stderr)
         return BAD_INPUT
+    except BrokenOff as error:
+        print(f"sweep: {error}; the same command goes on from here", file=sys.stderr)
+        return FAILED_STATUS
     except KeyboardInterrupt:
-        console.print("Interrupted before any work.")
+        console.print("Interrupted; the same command goes on from here.")
         return INTERRUPTED
     if outcome.interrupted:
         console.print("Interrupted; the same command goes on from here.")
         return INTERRUPTED
-    return FAILED_STATUS if outcome.failed else OK_STATUS
+    return FAILED_STATUS if outcome.failed or outcome.spooled else OK_STATUS
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -182,8 +182,6 @@ class _Service:
                 if verb == "finish":
                     break
             self._deliver()
-            if self._lease:
-                self._lease.renew()
         if self._lease:
             self._lease.release()
 
@@ -192,10 +190,14 @@ class _Service:
         if verb == "finish":
             self._deliver(force=True)
             value = len(self._waiting)
+        elif verb == "waiting":
+            value = len(self._waiting)
         elif verb in SPOOLED and self._waiting:
             self._keep(verb, arguments)
         else:
             try:
+                if self._lease and self._lease.lost:
+                    raise StoreBusy("another driver has taken the store over, after this one could not renew its lease in time")
                 value = getattr(self._tracker, verb)(*arguments)
                 if verb == "scan" and self._waiting:  # what an earlier driver could not write has been done too
                     self._deliver(force=True)
@@ -212,6 +214,8 @@ class _Service:
         self._waiting.append((verb, arguments))
         with self._spool.open("a") as file:
             file.write(json.dumps([verb, [_plain(argument) for argument in arguments]]) + "\n")
+            file.flush()
+            os.fsync(file.fileno())
 
     def _deliver(self, force: bool = False) -> None:
         """Write what waits, in order, until the store refuses again."""
@@ -231,31 +235,47 @@ class _Service:
 
 
 class _Lease:
-    """Who writes to a store on a server: a tag of the sweep's experiment, renewed while the tracker lives."""
+    """Who writes to a store on a server: a tag of the experiment that all sweeps share, renewed by a thread while the tracker lives.
+
+    `lost` is set where another owner's name stands there.
+    """
 
     def __init__(self, tracker: Any, owner: str) -> None:
         """Raises StoreBusy where another owner's lease has not run out."""
-        self._tracker, self._owner, self._renewed = tracker, owner, 0.0
+        self._tracker, self._owner, self.lost = tracker, owner, False
         self._refuse_other()
-        self.renew()
+        self._set()
         time.sleep(1.0)  # two that start together: the one whose tag stays has it
         self._refuse_other()
-
-    def renew(self) -> None:
-        if time.monotonic() - self._renewed > LEASE_SECONDS / 3:
-            self._renewed = time.monotonic()
-            with contextlib.suppress(Exception):  # a server that is away for a moment; the next renewal tries again
-                self._tracker.set_lease(f"{self._owner} {time.time() + LEASE_SECONDS:.0f}")
+        self._released = threading.Event()
+        threading.Thread(target=self._renew, name="lease", daemon=True).start()
 
     def release(self) -> None:
         """For the next driver, which need not wait."""
+        self._released.set()
         with contextlib.suppress(Exception):  # a server that is away; the lease runs out
-            self._tracker.set_lease("")
+            if not self.lost and self._owner_there() == self._owner:
+                self._tracker.set_lease("")
+
+    def _renew(self) -> None:
+        while not self._released.wait(LEASE_SECONDS / 3):
+            with contextlib.suppress(Exception):  # a server that is away for a moment; the next renewal tries again
+                self.lost = self._owner_there() not in ("", self._owner)
+                if self.lost:
+                    return
+                self._set()
+
+    def _set(self) -> None:
+        self._tracker.set_lease(f"{self._owner} {time.time() + LEASE_SECONDS:.0f}")
+
+    def _owner_there(self) -> str:
+        return str(self._tracker.get_lease().rpartition(" ")[0])
 
     def _refuse_other(self) -> None:
         owner, _space, until = self._tracker.get_lease().rpartition(" ")
         if owner and owner != self._owner and float(until) > time.time():
-            raise StoreBusy(f"another driver ({owner}) runs this sweep; wait for its end, or up to {LEASE_SECONDS:g} s after it was killed")
+            wait = f"wait for its end, or up to {LEASE_SECONDS:g} s after it was killed"
+            raise StoreBusy(f"another driver ({owner}) runs a sweep in this store; {wait}")
 
 
 @contextlib.contextmanager
@@ -288,9 +308,11 @@ def _plain(value: Any) -> Any:
 def _read_spool(spool: Path) -> Iterator[tuple[str, tuple[Any, ...]]]:
     if not spool.exists():
         return
-    for line in spool.read_text().splitlines(keepends=True):
-        if not line.endswith("\n"):
-            return  # the tracker was killed while it wrote this one
+    text = spool.read_text()
+    whole = text[: text.rfind("\n") + 1]
+    if whole != text:  # the tracker was killed while it wrote the last one, and what comes next must not be joined to it
+        spool.write_text(whole)
+    for line in whole.splitlines():
         verb, arguments = json.loads(line)
         yield verb, tuple(
             _RECORDS[value["record"]](**value["fields"]) if isinstance(value, dict) and "record" in value else value for value in arguments

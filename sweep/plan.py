@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from sweep import attacks, sources
+from sweep import attacks, components, sources
 from sweep.config import NO_ATTACK, Sweep, nearest
 from sweep.contracts import Layers
 from sweep.errors import ConfigError
 from sweep.facts import Component, Facts
-from sweep.grid import NATIVE, TRANSPLANT, Cell, DatasetFacts, Route, expand, layers_of, route, unsupported
+from sweep.grid import NATIVE, TRANSPLANT, Cell, DatasetFacts, Route, expand, layers_of, route, unsupported, way_round
 
 WHITE_BOX = "white-box"
 TRANSFER = "transfer:same-weights"
@@ -113,20 +113,31 @@ class _Builder:
     def cell(self, cell: Cell) -> PlannedCell:
         layers = self._layers_of(cell)
         reason = unsupported(cell, self.sweep, self.facts, layers)
+        attack = self._attack_settings(cell)
+        params = self._params(cell, attack)
+        if reason is not None:
+            return PlannedCell(cell, digest(params), reason, {}, params)
+        assert not isinstance(layers, ValueError)
+        return self._runnable(cell, layers, attack, params)
+
+    def _params(self, cell: Cell, attack: Mapping[str, Any]) -> dict[str, Any]:
+        """What tells a row of the table from any other: the axes, the versions, and every setting that its figures are of."""
+        training = self.sweep.training(cell.dataset, cell.architecture).model_dump()
         params = cell.axes() | {
             "framework_version": self.facts.frameworks[cell.framework].version,
             "runtime_version": self.facts.runtimes[cell.runtime].version or self.facts.frameworks[cell.framework].version,
+            "dataset_digest": self.data[cell.dataset].digest[:12],
+            "threads": self.sweep.threads,
+            "eval_examples": self.sweep.evaluate.examples or "all",
         }
-        attack = self._attack_settings(cell)
-        params |= {f"attack_{name}": value for name, value in attack.items()}
-        training = self.sweep.training(cell.dataset, cell.architecture).model_dump()
-        key = digest(cell.axes(), attack, training, self.sweep.same_weights_from if cell.weights == "same" else None)
-        if reason is not None:
-            return PlannedCell(cell, key, reason, {}, params)
-        assert not isinstance(layers, ValueError)
-        return self._runnable(cell, key, layers, attack, params)
+        params |= {f"train_{name}": "all" if value is None and name == "examples" else value for name, value in training.items()}
+        if cell.weights == "same":
+            params["weights_from"] = self.sweep.same_weights_from
+        if cell.attack != NO_ATTACK:
+            params |= {"attack_examples": self.sweep.attack.examples} | {f"attack_{name}": value for name, value in attack.items()}
+        return params
 
-    def _runnable(self, cell: Cell, key: str, layers: Layers, attack: Mapping[str, Any], params: dict[str, Any]) -> PlannedCell:
+    def _runnable(self, cell: Cell, layers: Layers, attack: Mapping[str, Any], params: dict[str, Any]) -> PlannedCell:
         runtime = self.facts.runtimes[cell.runtime]
         way = self._route(cell, runtime, layers)
         assert way is not None, "a cell without a route is a skip"
@@ -134,14 +145,14 @@ class _Builder:
         stages["source_evaluation"] = self._evaluate(cell, stages["source"], self._native(), None)
         stages["model"] = self._deployed(cell, stages["source"], runtime, cell.quantization, way)
         stages["evaluation"] = self._evaluate(cell, stages["model"], runtime, stages["source_evaluation"])
-        if self.sweep.measure.enabled:
+        if self.sweep.measure.enabled and components.load("devices", cell.device).FACTS["latency"]:
             stages["measurement"] = self._measure(cell, stages["model"], stages["source"], runtime, layers)
         access = None
         if cell.attack != NO_ATTACK:
             access = WHITE_BOX if stages["model"] == stages["source"] else TRANSFER
             crafted = self._craft(cell, stages["source"], attack)
             stages["attack"] = crafted if access == WHITE_BOX else self._transfer(cell, stages["model"], crafted, runtime)
-        return PlannedCell(cell, key, None, stages, params | {"route": way.name}, access)
+        return PlannedCell(cell, digest(params), None, stages, params | {"route": way.name}, access)
 
     def _source(self, cell: Cell, layers: Layers) -> str:
         """The cell's framework with trained weights, its own or the master's."""
@@ -169,7 +180,7 @@ class _Builder:
         return self._add("train", settings, {}, label, (f"sweep.frameworks.{framework}",), gpu=processor == "gpu")
 
     def _transplant(self, cell: Cell, source: str, framework: str) -> str:
-        settings = self._framework(self.facts.frameworks[framework]) | self._dataset(cell) | {"seed": cell.seed}
+        settings = self._framework(self.facts.frameworks[framework], converts=True) | self._dataset(cell) | {"seed": cell.seed}
         label = f"{self.stages[source].label} to {framework}"
         return self._add("transplant", settings, {"model": source}, label, (f"sweep.frameworks.{framework}",))
 
@@ -197,11 +208,12 @@ class _Builder:
             "device": cell.device,
             "examples": self.sweep.evaluate.examples,
             "reference_examples": self.sweep.evaluate.reference_examples if source is None else 0,
+            "float32": cell.quantization == "float32",
             "seed": cell.seed,
         }
         inputs = {"model": model} | ({"source": source} if source is not None else {})
         label = f"{self.stages[model].label} on {cell.device}"
-        return self._add("evaluate", settings, inputs, label, self._serving(cell, runtime, "sweep.metrics", "sweep.reference"))
+        return self._add("evaluate", settings, inputs, label, self._serving(cell, runtime))
 
     def _measure(self, cell: Cell, model: str, source: str, runtime: Component, layers: Layers) -> str:
         reference = self.facts.runtimes[self.sweep.measure.reference]
@@ -210,7 +222,7 @@ class _Builder:
             "device": cell.device,
             "host": self.host.name,
             "cpu": self.host.cpu,
-            "reference": {"runtime": reference.name, "version": reference.version, "lock": reference.lock} if way else None,
+            "reference": self._runtime(reference) if way else None,
             "processes": self.sweep.measure.processes,
             "blocks": self.sweep.measure.blocks,
             "throughput_batch": self.sweep.measure.throughput_batch,
@@ -220,7 +232,7 @@ class _Builder:
         if way is not None:
             inputs["reference"] = self._deployed(cell, source, reference, "float32", way)
         label = f"{self.stages[model].label} on {cell.device}"
-        return self._add("measure", settings, inputs, label, self._serving(cell, runtime, "sweep.timing", f"sweep.devices.{cell.device}"))
+        return self._add("measure", settings, inputs, label, self._serving(cell, runtime, f"sweep.runtimes.{reference.name}"))
 
     def _craft(self, cell: Cell, source: str, attack: Mapping[str, Any]) -> str:
         settings = self._framework(self.facts.frameworks[cell.framework]) | self._dataset(cell) | {
@@ -231,19 +243,19 @@ class _Builder:
             "examples": self.sweep.attack.examples,
             "seed": cell.seed,
         }
-        modules = (f"sweep.frameworks.{cell.framework}", "sweep.estimator", "sweep.attacks", "sweep.metrics")
-        return self._add("attack", settings, {"model": source}, f"{self.stages[source].label} {cell.attack}", modules)
+        label = f"{self.stages[source].label} {cell.attack}"
+        return self._add("attack", settings, {"model": source}, label, (f"sweep.frameworks.{cell.framework}",))
 
     def _transfer(self, cell: Cell, model: str, crafted: str, runtime: Component) -> str:
         settings = self._runtime(runtime) | self._dataset(cell) | {"access": TRANSFER, "device": cell.device, "seed": cell.seed}
         label = f"{self.stages[model].label} {cell.attack} carried over"
         inputs = {"model": model, "attack": crafted}
-        return self._add("attack", settings, inputs, label, self._serving(cell, runtime, "sweep.metrics"))
+        return self._add("attack", settings, inputs, label, self._serving(cell, runtime))
 
     def _add(
         self, kind: str, settings: dict[str, Any], inputs: dict[str, str], label: str, modules: tuple[str, ...], gpu: bool = False
     ) -> str:
-        settings["sources"] = sources.digest((f"sweep.stages.{kind}", *modules))
+        settings["sources"] = sources.digest((f"sweep.stages.{kind}", f"sweep.work.{kind}", *modules))
         key = digest(kind, settings, inputs)
         self.stages.setdefault(key, Stage(kind, settings, inputs, key, label, gpu))
         return key
@@ -255,28 +267,28 @@ class _Builder:
         return {"runtime": component.name} | self._component(component, converts)
 
     def _component(self, component: Component, converts: bool) -> dict[str, Any]:
-        return {
+        found = {
             "version": component.version,
             "lock": component.convert_lock if converts else component.lock,
-            "threads": self.sweep.threads,
             "options": self.sweep.options.get(component.name, {}),
         }
+        return found if converts else found | {"threads": self.sweep.threads}
 
     def _dataset(self, cell: Cell) -> dict[str, Any]:
         data = self.data[cell.dataset]
         return {"dataset": data.name, "dataset_digest": data.digest, "splits": data.splits}
 
     def _serving(self, cell: Cell, runtime: Component, *further: str) -> tuple[str, ...]:
-        """The modules that open a model; a framework's own where it serves itself."""
+        """The modules that open a model on the cell's device; a framework's own where it serves itself."""
         own = (f"sweep.frameworks.{cell.framework}",) if runtime.name == self._native().name else ()
-        return (f"sweep.runtimes.{runtime.name}", *own, *further)
+        return (f"sweep.devices.{cell.device}", f"sweep.runtimes.{runtime.name}", *own, *further)
 
     def _native(self) -> Component:
         """The runtime that opens frameworks' own formats."""
         return next(runtime for runtime in self.facts.runtimes.values() if not runtime.missing and NATIVE in runtime.facts["accepts"])
 
     def _route(self, cell: Cell, runtime: Component, layers: Layers) -> Route | None:
-        return route(self.facts.frameworks[cell.framework], runtime, layers, self.facts, self.sweep.transplant_routes)
+        return route(self.facts.frameworks[cell.framework], runtime, layers, way_round(self.sweep, self.facts))
 
     def _attack_settings(self, cell: Cell) -> dict[str, Any]:
         if cell.attack == NO_ATTACK:

@@ -12,6 +12,9 @@ from urllib.parse import unquote, urlparse
 from sweep.plan import Stage
 
 OK, SKIPPED, FAILED = "ok", "skipped", "failed"
+BROKEN = "broken"
+"""The fact `parity` of a float32 conversion that does not compute its source's function."""
+
 READ = "read_"
 """Facts of a result with this prefix are the digests of the inputs that it read, by role."""
 
@@ -58,8 +61,9 @@ class Order:
     folder: str  # where its files are written, on the machine that runs it
     inputs: Mapping[str, Place]
     data: DataOrder | None
+    threads: int
     seconds: float
-    memory_bytes: int
+    memory_bytes: int  # 0 leaves it to the machine
     upload: "Upload | None" = None
 
 

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Literal
 
-from sweep.errors import FAILURE_CLASSES
+from sweep.errors import policy_of
 from sweep.plan import Plan, Stage
 from sweep.records import FAILED, READ, Finished, Result
 
@@ -22,14 +22,23 @@ class Scheduler:
     """Hands out stages and takes their results. `outcomes` holds what is decided, by stage key."""
 
     def __init__(
-        self, plan: Plan, finished: Mapping[str, Finished], slots: int, drained: Callable[[], bool] = lambda: True, apart: bool = False
+        self,
+        plan: Plan,
+        finished: Mapping[str, Finished],
+        slots: int,
+        drained: Callable[[], bool] = lambda: True,
+        apart: bool = False,
+        gpus: int = 0,
     ) -> None:
         """`finished` is what earlier sweeps have done; `drained` says whether the host is quiet enough for a measurement; `apart`,
-        whether measurements have a host of their own, so that they go one by one beside all else."""
+        whether measurements have a host of their own, so that they go one by one beside all else. `slots` is for all stages together,
+        `gpus` for those of them that need one; what waits for a GPU holds back nothing else."""
         self._plan = plan
         self._slots = slots
         self._drained = drained
         self._apart = apart
+        self._gpus = gpus
+        self._ready_gpu: list[tuple[int, int, str]] = []
         self._attempts: Counter[str] = Counter()
         self._below: dict[str, list[str]] = {key: [] for key in plan.stages}
         self._ready: list[tuple[int, int, str]] = []
@@ -64,6 +73,8 @@ class Scheduler:
             return "wait"
         if self._apart and self._ready_exclusive and not measuring:
             return self._start(self._ready_exclusive)
+        if self._ready_gpu and sum(stage.gpu for stage in self.running.values()) < self._gpus:
+            return self._start(self._ready_gpu)
         if self._ready:
             return self._start(self._ready)
         if self._ready_exclusive and not self.running and self._drained():
@@ -74,7 +85,7 @@ class Scheduler:
         """The result of a stage that was handed out. Returns the stages that it decides: itself, and where it failed for good all
         that rest on it; none where it is tried again."""
         del self.running[key]
-        if result.status == FAILED and self._attempts[key] <= FAILURE_CLASSES[result.failure_class].retries:
+        if result.status == FAILED and self._attempts[key] <= policy_of(result.failure_class).retries:
             self._make_ready(key)
             return []
         return [key, *self._decide(key, result)]
@@ -91,7 +102,8 @@ class Scheduler:
 
     def _make_ready(self, key: str) -> None:
         """What most work rests on goes first."""
-        queue = self._ready_exclusive if self._plan.stages[key].kind in EXCLUSIVE_KINDS else self._ready
+        stage = self._plan.stages[key]
+        queue = self._ready_exclusive if stage.kind in EXCLUSIVE_KINDS else self._ready_gpu if stage.gpu else self._ready
         heapq.heappush(queue, (-self._height[key], self._order[key], key))
 
     def _decide(self, key: str, outcome: Outcome) -> list[str]:
@@ -133,7 +145,7 @@ def reusable(plan: Plan, finished: Mapping[str, Finished]) -> dict[str, Finished
     found: dict[str, Finished] = {}
     for key, stage in plan.stages.items():
         record = finished.get(key)
-        if record is None or (record.status == FAILED and not FAILURE_CLASSES[record.failure_class].final):
+        if record is None or (record.status == FAILED and not policy_of(record.failure_class).final):
             continue
         if all(above in found and record.facts.get(READ + role) == found[above].digest for role, above in stage.inputs.items()):
             found[key] = record

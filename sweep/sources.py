@@ -40,6 +40,7 @@ def _read(module: str) -> tuple[str, frozenset[str]]:
     path = _file(module)
     assert path is not None, module
     tree = ast.parse(path.read_text())
+    tree.body = [node for node in tree.body if not _for_annotations(node)]
     imported: set[str] = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
@@ -50,3 +51,8 @@ def _read(module: str) -> tuple[str, frozenset[str]]:
         elif isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) and ast.get_docstring(node, clean=False) is not None:
             node.body = node.body[1:]
     return hashlib.sha256(ast.dump(tree).encode()).hexdigest(), frozenset(imported)
+
+
+def _for_annotations(node: ast.stmt) -> bool:
+    """`if TYPE_CHECKING:`, which computes nothing."""
+    return isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"

@@ -25,7 +25,7 @@ from mlflow.tracking import MlflowClient
 
 from sweep.config import STAGES_EXPERIMENT
 from sweep.errors import StoreUnavailable
-from sweep.records import FAILED, CellRecord, Finished, Result, Upload, local_folder, verify
+from sweep.records import FAILED, CellRecord, Finished, Result, Upload, local_folder, manifest_digest, verify
 
 PAGE = 10_000
 PARENT = "mlflow.parentRunId"
@@ -93,8 +93,17 @@ class Tracker:
         folder = local_folder(uri)
         if folder is not None:
             return verify(folder, digest, content=False)
-        names = {item.path for item in get_artifact_repository(uri).list_artifacts()}
-        return None if "manifest.json" in names else f"{uri} has no manifest.json"
+        repository = get_artifact_repository(uri)
+        try:
+            with tempfile.TemporaryDirectory() as temporary:
+                files = json.loads(Path(repository.download_artifacts("manifest.json", temporary)).read_text())
+        except (MlflowException, OSError, ValueError) as error:
+            return f"{uri} has no readable manifest.json: {' '.join(str(error).split())[:200]}"
+        if manifest_digest(files) != digest:
+            return f"{uri} holds other files than were recorded"
+        sizes = {item.path: item.file_size for item in repository.list_artifacts() if not item.is_dir}
+        changed = [name for name, (size, _sha256) in files.items() if "/" not in name and sizes.get(name) != size]
+        return f"{uri}: {changed[0]} is missing or changed" if changed else None
 
     def open_stage(
         self, attempt: str, key: str, kind: str, label: str, params: Mapping[str, Any], started: float | None = None
@@ -118,8 +127,8 @@ class Tracker:
             if not Path(result.folder).is_dir():
                 raise ValueError(f"the files of {result.kind} {result.key} are gone: {result.folder}")
             place(Path(result.folder), uri, self._client, run_id)
-            if result.ok and (reason := self.missing(uri, result.digest)):
-                raise OSError(f"artifacts did not arrive: {reason}")
+        if result.ok and (reason := self.missing(uri, result.digest)):
+            raise OSError(f"artifacts did not arrive: {reason}")
         at = int(result.ended * 1000)
         metrics = [Metric(name, value, at, 0) for name, value in (dict(result.metrics) | {"stage_seconds": result.seconds}).items()]
         metrics += [Metric(name, value, at, step) for step, point in enumerate(result.curves) for name, value in point.items()]
@@ -157,11 +166,11 @@ class Tracker:
         self._client.set_terminated(self._sweep_run, status)
 
     def set_lease(self, value: str) -> None:
-        """Who runs this sweep, and until when unless renewed."""
-        self._client.set_experiment_tag(self._experiment.experiment_id, "lease", value)
+        """Who writes to this store, and until when unless renewed."""
+        self._client.set_experiment_tag(self._stages.experiment_id, "lease", value)
 
     def get_lease(self) -> str:
-        return self._client.get_experiment(self._experiment.experiment_id).tags.get("lease", "")
+        return self._client.get_experiment(self._stages.experiment_id).tags.get("lease", "")
 
     def log_table(self, name: str, text: str) -> None:
         """A table of rows that are too many for runs of their own, as a file of the sweep's run."""

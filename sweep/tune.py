@@ -6,6 +6,7 @@ import shutil
 import signal
 import tempfile
 import uuid
+from concurrent.futures import Future
 from dataclasses import asdict
 from typing import Any, Protocol
 
@@ -32,6 +33,9 @@ TUNE_ENVIRONMENT = {
 class Conductor(Protocol):
     """What happens around each stage; called on the driver's loop, so it must not wait."""
 
+    def open(self, stage: Stage, attempt: str) -> Future[Any]:
+        """Prepare an attempt; it starts when the future is done."""
+
     def order(self, stage: Stage, attempt: str) -> Order:
         """The order for an attempt that starts now."""
 
@@ -47,14 +51,21 @@ class PlanSearcher(Searcher):
         self._scheduler = scheduler
         self._conductor = conductor
         self._trials: dict[str, tuple[Stage, str]] = {}
+        self._opening: tuple[Stage, str, Future[Any]] | None = None
 
     def suggest(self, trial_id: str) -> dict[str, Any] | str | None:
         if self._scheduler.finished:
             return Searcher.FINISHED
-        stage = self._scheduler.next()
-        if stage == "wait":
+        if self._opening is None:
+            stage = self._scheduler.next()
+            if stage == "wait":
+                return None
+            attempt = uuid.uuid4().hex
+            self._opening = (stage, attempt, self._conductor.open(stage, attempt))
+        stage, attempt, opened = self._opening
+        if not opened.done():
             return None
-        attempt = uuid.uuid4().hex
+        self._opening = None
         self._trials[trial_id] = (stage, attempt)
         return {"order": self._conductor.order(stage, attempt), "gpu": stage.gpu}
 
@@ -81,8 +92,8 @@ class PlanSearcher(Searcher):
         return True
 
 
-def run(scheduler: Scheduler, conductor: Conductor, directory: Any, slots: int) -> None:
-    """Run until every stage is decided."""
+def run(scheduler: Scheduler, conductor: Conductor, directory: Any, slots: int, threads: int) -> None:
+    """Run until every stage is decided, so many at a time, each with a CPU for every thread."""
     storage = tempfile.mkdtemp(prefix="sweep-tune-")
 
     def trial(config: dict[str, Any]) -> None:
@@ -90,7 +101,7 @@ def run(scheduler: Scheduler, conductor: Conductor, directory: Any, slots: int) 
         tune.report({"ok": int(result.ok), "outcome": json.dumps(asdict(result))})
 
     def resources(config: dict[str, Any]) -> dict[str, float]:
-        return {"CPU": 1, "GPU": 1} if config["gpu"] else {"CPU": 1}
+        return {"CPU": threads, "GPU": 1} if config["gpu"] else {"CPU": threads}
 
     try:
         tune.Tuner(
@@ -104,8 +115,8 @@ def run(scheduler: Scheduler, conductor: Conductor, directory: Any, slots: int) 
         shutil.rmtree(storage, ignore_errors=True)
 
 
-def start_ray(address: str | None, slots: int | None) -> None:
-    """Join a running cluster, or start a private one on this machine with as many CPUs as there are slots."""
+def start_ray(address: str | None, cpus: int | None = None, gpus: int = 0) -> None:
+    """Join a running cluster, or start a private one on this machine with so many CPUs and GPUs."""
     os.environ.update(TUNE_ENVIRONMENT)
     options: dict[str, Any] = {"logging_level": "ERROR", "log_to_driver": False, "configure_logging": True}
     on_termination = signal.getsignal(signal.SIGTERM)
@@ -113,5 +124,5 @@ def start_ray(address: str | None, slots: int | None) -> None:
         ray.init(address=address, **options)
     else:
         with lifeline.tied():
-            ray.init(num_cpus=slots, include_dashboard=False, object_store_memory=200_000_000, **options)
+            ray.init(num_cpus=cpus, num_gpus=gpus, include_dashboard=False, object_store_memory=200_000_000, **options)
     signal.signal(signal.SIGTERM, on_termination)  # Ray has put one in its place that ends the process at once

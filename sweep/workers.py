@@ -2,7 +2,9 @@
 
 import contextlib
 import json
+import math
 import os
+import re
 import secrets
 import shutil
 import signal
@@ -19,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from sweep.errors import StageFailed, class_of_death
+from sweep.errors import Raised, StageFailed, class_of_death
 from sweep.toolchains import Toolchain
 from sweep.worker import wire
 from sweep.worker.guard import has_variable
@@ -27,16 +29,19 @@ from sweep.worker.serve import KEY_VARIABLE
 
 START_SECONDS = 60.0
 WATCH_SECONDS = 0.25
+SECRET = re.compile("^(MLFLOW|AWS|RAY)_|TOKEN|SECRET|PASSWORD|CREDENTIAL")
+"""Variables that no framework needs, and that no log of one should hold."""
 GUARD_VARIABLE = "SWEEP_GUARD"
 """Names the guard of everything below it, also what is no descendant of it any more."""
 
 
 @dataclass(frozen=True)
 class Limits:
-    """What one stage may use."""
+    """What a call may use: its own seconds, and where it is one of a stage's many, the time on the monotonic clock when that ends."""
 
     seconds: float
     memory_bytes: int
+    until: float = math.inf
 
 
 @dataclass(frozen=True)
@@ -61,7 +66,8 @@ class Shape:
             "PYTHONHASHSEED": "0",
             "PYTHONUNBUFFERED": "1",
         }
-        return dict(os.environ) | chosen | self.toolchain.environment()
+        inherited = {name: value for name, value in os.environ.items() if not SECRET.search(name)}
+        return inherited | chosen | self.toolchain.environment()
 
 
 class Guard:
@@ -131,19 +137,22 @@ class Worker:
         Raises StageFailed: `timeout`, `oom_host`, `crash_signal` or `preempted` (the worker has ended then), or "" as the class
         where the function raised, which the caller names by its stage.
         """
-        started = time.monotonic()
+        deadline, killed_for_memory = min(time.monotonic() + limits.seconds, limits.until), memory_kills()
         try:
             wire.send(self.connection, {"call": function, "arguments": dict(arguments), "log": str(log)}, arrays)
             while not self.connection.poll(WATCH_SECONDS):
-                if time.monotonic() - started > limits.seconds:
+                if time.monotonic() > deadline:
                     self.end()
                     raise StageFailed("timeout", f"took over {limits.seconds:g} s")
-                if (resident := resident_bytes(self.pid)) > limits.memory_bytes:
+                if (resident := tree_bytes(self.pid)) > limits.memory_bytes:
                     self.end()
                     raise StageFailed("oom_host", f"held {resident / 1e9:.1f} GB of memory; the limit is {limits.memory_bytes / 1e9:.1f}")
             header, returned = wire.receive(self.connection)
         except (EOFError, OSError):
-            raise StageFailed(*class_of_death(self.end())) from None
+            failure_class, message = class_of_death(self.end())
+            if failure_class == "preempted" and memory_kills() > killed_for_memory:
+                failure_class, message = "oom_host", "the kernel ended the worker, or something else, for want of memory"
+            raise StageFailed(failure_class, message) from None
         except ValueError as malformed:
             self.end()
             raise StageFailed("crash_signal", f"the worker's answer can't be read: {malformed}") from None
@@ -162,15 +171,6 @@ class Worker:
         with contextlib.suppress(StageFailed):
             return int(self.guard.ask("end", self.pid)["returncode"])
         return -signal.SIGKILL
-
-
-class Raised(StageFailed):
-    """The function that a worker ran raised an exception; `kind` is its type's name. The worker lives on."""
-
-    def __init__(self, kind: str, message: str, traceback: str):
-        super().__init__("", f"{kind}: {message}")
-        self.kind = kind
-        self.traceback = traceback
 
 
 class Pool:
@@ -286,3 +286,20 @@ def resident_bytes(pid: int) -> int:
             return int(statm.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     except (OSError, IndexError):
         return 0
+
+
+def tree_bytes(pid: int) -> int:
+    """Resident memory of a process and of all that it has started."""
+    total = resident_bytes(pid)
+    with contextlib.suppress(OSError):
+        for task in os.listdir(f"/proc/{pid}/task"):
+            with open(f"/proc/{pid}/task/{task}/children") as children:
+                total += sum(tree_bytes(int(child)) for child in children.read().split())
+    return total
+
+
+def memory_kills() -> int:
+    """How many processes the kernel has ended for want of memory since it started, those of memory-limited groups included."""
+    with contextlib.suppress(OSError, ValueError), open("/proc/vmstat") as vmstat:
+        return int(next((line.split()[1] for line in vmstat if line.startswith("oom_kill ")), 0))
+    return 0

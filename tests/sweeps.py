@@ -2,6 +2,7 @@
 
 import os
 import re
+import select
 import shutil
 import signal
 import sqlite3
@@ -10,7 +11,6 @@ import sys
 import time
 import uuid
 from collections import Counter
-from collections.abc import Iterator, Mapping
 from contextlib import closing
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,10 +20,10 @@ import yaml
 from mlflow.entities import Run, ViewType
 from mlflow.tracking import MlflowClient
 
-ROOT = Path(__file__).parent.parent
-MARK = "SWEEP_TEST_MARK"
-"""A variable of the environment that everything below a command inherits, also across sessions and after its parent is gone."""
+from sweep.worker.guard import descendants
 
+ROOT = Path(__file__).parent.parent
+ENVIRONMENT = {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "RAY_AUTH_MODE": "disabled"}
 RUN_SECONDS = 180.0
 GONE_SECONDS = 10.0
 UNSTEADY = re.compile(r"_seconds$|_ms$|^latency_|^throughput_per_s$|^peak_memory_bytes$|^energy_j$")
@@ -132,24 +132,31 @@ _SIGNS = {
 }
 
 
+_KEEPER = """
+import ctypes, subprocess, sys
+ctypes.CDLL(None).prctl(36, 1, 0, 0, 0)  # PR_SET_CHILD_SUBREAPER
+with open(sys.argv[1], "wb") as output:
+    command = subprocess.Popen(sys.argv[2:], stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True)
+print(command.pid, flush=True)
+print(command.wait(), flush=True)
+sys.stdin.read()
+"""
+"""Runs a command and stays; whatever the command leaves becomes its child, also from a session of its own."""
+
+
 class Command:
     """One `python -m sweep.launch` in a session of its own, with all that it starts."""
 
     def __init__(self, store: Store, config: Path, arguments: tuple[str, ...]) -> None:
-        self.mark = uuid.uuid4().hex
-        self._output = store.folder / f"output-{self.mark}.txt"
-        environment = os.environ | {
-            MARK: self.mark, "SWEEP_CACHE": str(store.cache), "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT), "RAY_AUTH_MODE": "disabled",
-        }
-        with self._output.open("wb") as output:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", "sweep.launch", str(config), *arguments], cwd=store.folder, env=environment,
-                stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, start_new_session=True,
-            )
-
-    @property
-    def pid(self) -> int:
-        return self._process.pid
+        self._output = store.folder / f"output-{uuid.uuid4().hex}.txt"
+        environment = os.environ | ENVIRONMENT | {"SWEEP_CACHE": str(store.cache)}
+        command = [sys.executable, "-m", "sweep.launch", str(config), *arguments]
+        self._keeper = subprocess.Popen(
+            [sys.executable, "-c", _KEEPER, str(self._output), *command], cwd=store.folder, env=environment,
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True,
+        )
+        self.pid = int(self._said())
+        self._status: int | None = None
 
     @property
     def output(self) -> str:
@@ -157,36 +164,30 @@ class Command:
 
     @property
     def running(self) -> bool:
-        return self._process.poll() is None
+        return not self._ended(0)
 
     def wait(self, seconds: float = RUN_SECONDS) -> int:
         """The exit status. A command that does not end is ended, with all it started, and fails the test with what it said."""
-        try:
-            return self._process.wait(seconds)
-        except subprocess.TimeoutExpired:
+        if not self._ended(seconds):
             self.end()
-            raise AssertionError(f"the command did not end within {seconds:g} s:\n{self.output}") from None
-
-    def wait_for(self, text: str, seconds: float = 60.0) -> None:
-        """Until the command has said something."""
-        deadline = time.monotonic() + seconds
-        while text not in self.output:
-            if not self.running or time.monotonic() > deadline:
-                self.end()
-                raise AssertionError(f"{text!r} never came:\n{self.output}")
-            time.sleep(0.05)
+            raise AssertionError(f"the command did not end within {seconds:g} s:\n{self.output}")
+        assert self._status is not None
+        return self._status
 
     def interrupt(self) -> None:
         """Ctrl-C in a terminal: SIGINT to the whole foreground group."""
-        os.killpg(self._process.pid, signal.SIGINT)
+        os.killpg(self.pid, signal.SIGINT)
 
     def terminate(self) -> None:
         """What a cluster does before it ends a pod."""
-        self._process.send_signal(signal.SIGTERM)
+        os.kill(self.pid, signal.SIGTERM)
+
+    def kill(self) -> None:
+        os.kill(self.pid, signal.SIGKILL)
 
     def processes(self) -> list[Process]:
         """All that lives of this command, itself included."""
-        return list(_marked(f"{MARK}={self.mark}".encode()))
+        return [process for pid in descendants(self._keeper.pid) if (process := _process(pid))]
 
     def left_over(self, seconds: float = GONE_SECONDS) -> list[Process]:
         """What still lives so long after the command's end; it is ended then."""
@@ -202,7 +203,17 @@ class Command:
             for process in left:
                 process.send(signal.SIGKILL)
             time.sleep(0.02)
-        self._process.wait()
+        self._ended(10)
+        self._keeper.communicate()
+
+    def _ended(self, seconds: float) -> bool:
+        if self._status is None and select.select([self._keeper.stdout], [], [], seconds)[0]:
+            self._status = int(self._said())
+        return self._status is not None
+
+    def _said(self) -> bytes:
+        assert self._keeper.stdout is not None
+        return self._keeper.stdout.readline()
 
 
 def artifacts(run: Run) -> Path:
@@ -225,15 +236,12 @@ def _steady(run: Run) -> dict[str, Any]:
     return {"params": run.data.params, "tags": tags, "metrics": metrics, "names": sorted(run.data.metrics)}
 
 
-def _marked(mark: bytes) -> Iterator[Process]:
-    for entry in Path("/proc").iterdir():
-        if not entry.name.isdigit():
-            continue
-        try:
-            if mark not in (entry / "environ").read_bytes().split(b"\0"):
-                continue  # zombies have no environment, and are gone
-            title = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
-            parent = int((entry / "stat").read_text().rsplit(")", 1)[1].split()[1])
-        except OSError:
-            continue
-        yield Process(int(entry.name), parent, title)
+def _process(pid: int) -> Process | None:
+    """A living process, None for one that has ended in the meantime."""
+    folder = Path(f"/proc/{pid}")
+    try:
+        title = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
+        parent = int((folder / "stat").read_text().rsplit(")", 1)[1].split()[1])
+    except OSError:
+        return None
+    return Process(pid, parent, title)

@@ -1,4 +1,4 @@
-"""Kill -9 of anything at random moments: the next run's table is that of an undisturbed one, nothing recorded is done twice, nothing is left."""
+"""Kill -9 of anything at any moment: the next run's table is that of an undisturbed one, nothing is done twice, nothing is left over."""
 
 import os
 import random
@@ -217,7 +217,7 @@ def half_committed(store: Store, command: Command) -> str:
             tracker.send(signal.SIGSTOP)
             seen.add(run_id)
             if status_of(store, run_id) == "RUNNING":
-                os.kill(command.pid, signal.SIGKILL)
+                command.kill()
                 tracker.send(signal.SIGKILL)
                 command.wait()
                 return run_id

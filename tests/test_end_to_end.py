@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow.parquet
 import pytest
 from mlflow.entities import Run
-from sweeps import Command, Store, artifacts
+from sweeps import ENVIRONMENT, Command, Store, artifacts
 
 from sweep.records import verify
 
@@ -24,14 +24,15 @@ PARAMS = {
     "device", "attack",
 }
 EVALUATED = {
-    "accuracy", "source_accuracy", "disagreement", "logit_diff_p50", "logit_diff_p99", "logit_diff_max", "nan_outputs", "unique_predictions",
-    "eval_n", "model_size_bytes", "train_seconds", "convert_seconds", "float32_error_max",
+    "accuracy", "source_accuracy", "disagreement", "logit_diff_p50", "logit_diff_p99", "logit_diff_max", "nan_outputs",
+    "unique_predictions", "eval_n", "model_size_bytes", "train_seconds", "convert_seconds", "float32_error_max",
 }
 ATTACKED = {
     "attack_n", "robust_accuracy", "attack_success_rate", "perturbation_linf_mean", "perturbation_l2_mean", "attack_seconds",
 }
 MEASURED = {
-    "latency_p50_ms", "latency_p95_ms", "latency_ratio", "first_call_ms", "load_ms", "throughput_per_s", "throughput_batch", "peak_memory_bytes",
+    "latency_p50_ms", "latency_p95_ms", "latency_ratio", "first_call_ms", "load_ms", "throughput_per_s", "throughput_batch",
+    "peak_memory_bytes",
 }
 TRAINED = {"train_loss", "train_accuracy", "validation_accuracy", "test_accuracy"}
 BROKEN_SEED = 7
@@ -112,7 +113,8 @@ def test_a_failing_cell_makes_the_status_1(done: Done) -> None:
 def test_output_to_a_file_is_plain_lines(done: Done, store: Store) -> None:
     assert "\x1b" not in done.command.output
     lines = done.command.output.splitlines()
-    assert f"train of fake linear synthetic defaults seed {BROKEN_SEED}: train_failed: RuntimeError: fault asked for with seed {BROKEN_SEED}" in lines
+    label = f"fake linear synthetic defaults seed {BROKEN_SEED}"
+    assert f"train of {label}: train_failed: RuntimeError: fault asked for with seed {BROKEN_SEED}" in lines
     assert any(line.startswith("train 2/3, evaluate") for line in lines)
     assert f"compare:  mlflow ui --backend-store-uri {store.uri}   (experiment 'main')" in lines
 
@@ -131,7 +133,7 @@ def test_cells_are_children_with_the_agreed_names(done: Done) -> None:
     (sweep,) = done.sweep
     for cell in done.cells.values():
         assert cell.data.tags["mlflow.parentRunId"] == sweep.info.run_id
-        assert PARAMS <= cell.data.params.keys()
+        assert cell.data.params.keys() >= PARAMS
         assert {"status", "cell_key", "stage_keys", "git_commit"} <= cell.data.tags.keys()
         assert ("attack_eps" in cell.data.params) == (cell.data.params["attack"] == "fgsm")
     assert Counter(cell.data.tags["status"] for cell in done.cells.values()) == {"ok": 10, "failed": 1, "skipped": 2}
@@ -180,7 +182,7 @@ def test_each_distinct_stage_ran_once(done: Done) -> None:
 
 def test_training_curves_have_a_point_for_each_epoch(done: Done) -> None:
     for run in done.stages["train"]:
-        assert TRAINED <= run.data.metrics.keys()
+        assert run.data.metrics.keys() >= TRAINED
         curves = json.loads((artifacts(run) / "curves.json").read_text())
         assert [sorted(point) for point in curves] == [sorted(TRAINED)] * 2
 
@@ -243,7 +245,7 @@ def test_another_sweep_reuses_what_it_shares_and_measures(store: Store, done: Do
     (stage,) = store.stages("measure")
     assert stage.data.tags["key"] == new
     (cell,) = store.cells("measured").values()
-    assert EVALUATED | MEASURED <= cell.data.metrics.keys()
+    assert cell.data.metrics.keys() >= EVALUATED | MEASURED
     assert cell.data.metrics["latency_p50_ms"] > 0
     assert ("energy_j" in cell.data.metrics) != cell.data.tags["energy"].startswith("not available")
     assert len(json.loads((artifacts(stage) / "samples.json").read_text())["candidate"]) == 3
@@ -308,13 +310,10 @@ def cluster(tmp_path: Path) -> Iterator[str]:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     temporary = Path(f"/tmp/sweep-test-ray-{port}")  # Ray's sockets need a short path
-    environment = os.environ | {"RAY_AUTH_MODE": "disabled", "PYTHONPATH": str(Path(__file__).parent.parent)}
+    options = ["--head", "--block", f"--port={port}", "--num-cpus=2", f"--temp-dir={temporary}", "--include-dashboard=false"]
     head = subprocess.Popen(
-        [
-            sys.executable, "-m", "ray.scripts.scripts", "start", "--head", "--block", f"--port={port}", "--num-cpus=2", f"--temp-dir={temporary}",
-            "--include-dashboard=false", "--disable-usage-stats", "--object-store-memory=100000000",
-        ],
-        env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
+        [sys.executable, "-m", "ray.scripts.scripts", "start", *options, "--disable-usage-stats", "--object-store-memory=100000000"],
+        env=os.environ | ENVIRONMENT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
     )
     try:
         yield f"127.0.0.1:{port}"

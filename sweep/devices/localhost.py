@@ -2,11 +2,13 @@
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sweep import energy, timing
 from sweep.contracts import Bench, Samples
-from sweep.workers import Worker
+
+if TYPE_CHECKING:
+    from sweep.workers import Worker
 
 FACTS = {"latency": True}
 ENERGY_SECONDS = 1.0
@@ -65,7 +67,7 @@ def _block(call: Any) -> Callable[[], float]:
     return lambda: call("block", calls=calls)
 
 
-def _caller(bench: Bench, worker: Worker) -> Any:
+def _caller(bench: Bench, worker: "Worker") -> Any:
     return lambda name, **arguments: worker.call(f"sweep.stages.measure:{name}", arguments, bench.limits, bench.log)[0]
 
 

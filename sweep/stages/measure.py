@@ -32,8 +32,9 @@ def prepare(settings, model, data):
         runtime.predict(session, one)
     peak = memory.peak_bytes()
     _held["latency"] = lambda: runtime.predict(session, one)
-    _held["throughput"] = lambda: runtime.predict(session, inputs)
-    return {"load_s": loaded - started, "first_call_s": called - loaded, "peak_bytes": peak - base, "runs": runtime.describe(session)}
+    _held["throughput"] = lambda: runtime.predict(session, inputs, len(inputs))
+    runs = runtime.describe(session)
+    return {"load_s": loaded - started, "first_call_s": called - loaded, "peak_bytes": peak - base, "batch": len(inputs), "runs": runs}
 
 
 def warm_up():

@@ -78,7 +78,7 @@ def _end(workers, _libc, pid):
         process.kill()
     returncode = process.wait()
     while True:  # a descendant may fork while it is being ended
-        left = [pid for pid in _descendants(os.getpid()) if has_variable(pid, MARK, mark)]
+        left = [pid for pid in descendants(os.getpid()) if has_variable(pid, MARK, mark)]
         if not left:
             return {"returncode": returncode}
         _kill(left)
@@ -86,7 +86,7 @@ def _end(workers, _libc, pid):
 
 def _end_all():
     while True:
-        left = _descendants(os.getpid())
+        left = descendants(os.getpid())
         if not left:
             return
         _kill(left)
@@ -107,7 +107,7 @@ def _kill(pids):
             pass
 
 
-def _descendants(root):
+def descendants(root):
     """Living descendants of a process, zombies left out."""
     children = {}
     for entry in os.listdir("/proc"):
