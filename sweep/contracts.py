@@ -88,7 +88,8 @@ class Framework(Protocol):
         self, model: Any, images: np.ndarray, labels: np.ndarray, plan: TrainingPlan, permutations: np.ndarray | None
     ) -> Iterator[EpochReport]:
         """Train in place, yielding after each epoch; a caller may predict between. `permutations` (epochs, N) fixes the order of
-        the examples (recipe `identical`); None lets the framework draw it from the plan's seed. Raises FloatingPointError where the loss is not finite."""
+        the examples (recipe `identical`); None lets the framework draw it from the plan's seed. Raises FloatingPointError where the
+        loss is not finite."""
 
     def predict(self, model: Any, images: np.ndarray, batch_size: int = 256) -> np.ndarray:
         """Logits (N, classes) in the model's dtype, inference mode; the result does not depend on batch_size beyond rounding."""
@@ -109,7 +110,7 @@ class Framework(Protocol):
         """Read what `save` wrote. Never unpickles."""
 
     def export(self, model: Any, layers: Layers, target: str, folder: Path) -> str:
-        """Write the model in a format of FACTS["exports"]; returns the file's or folder's name within folder. Input NHWC in [0, 1], output logits."""
+        """Write the model in a format of FACTS["exports"]: input NHWC in [0, 1], output logits. Returns its name within folder."""
 
 
 class RuntimeFacts(TypedDict):

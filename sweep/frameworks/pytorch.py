@@ -20,7 +20,7 @@ FACTS = {
     "optimizers": ["sgd", "adam"],
     "gradients": ["loss", "class"],
     "float64": True,
-    "processors": ["cpu", "gpu"],
+    "processors": ["cpu", "gpu"] if torch.version.cuda or torch.version.hip else ["cpu"],
     "options": {},
 }
 

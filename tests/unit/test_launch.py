@@ -22,7 +22,7 @@ def ran(monkeypatch):
     """What the driver is asked for; `outcome` is what it gives, or raises, or does."""
 
     class Ran(list):
-        outcome = Outcome(0, False)
+        outcome = Outcome(0, 0, False)
 
     calls = Ran()
 
@@ -37,7 +37,7 @@ def ran(monkeypatch):
 
 
 @pytest.mark.parametrize(("outcome", "status"), [
-    (Outcome(0, False), 0), (Outcome(3, False), 1), (Outcome(0, True), 130), (Outcome(3, True), 130), (KeyboardInterrupt(), 130),
+    (Outcome(0, 0, False), 0), (Outcome(3, 0, False), 1), (Outcome(0, 0, True), 130), (Outcome(3, 0, True), 130), (KeyboardInterrupt(), 130),
     (StoreBusy("in use"), 2),
 ])
 def test_exit_statuses(config, ran, outcome, status):
@@ -52,7 +52,7 @@ def test_an_error_is_one_line(config, ran, capsys):
 
 
 def test_an_interrupt_says_whether_there_was_work(config, ran, capsys):
-    ran.outcome = Outcome(0, True)
+    ran.outcome = Outcome(0, 0, True)
     launch.main([config])
     ran.outcome = KeyboardInterrupt()
     launch.main([config])
