@@ -7,7 +7,17 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PositiveFloat, PositiveInt, ValidationError, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    ValidationError,
+    model_validator,
+)
 
 from sweep import attacks, components, quantization
 from sweep.errors import ConfigError
@@ -31,7 +41,7 @@ Axis = Annotated[list[str], BeforeValidator(_listed), Field(min_length=1)]
 class Strict(BaseModel):
     """Unknown keys are errors; values are what they say (no string becomes a number)."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
 
 
 class Grid(Strict):
@@ -41,12 +51,15 @@ class Grid(Strict):
     dataset: Axis
     architecture: Axis
     recipe: Axis = ["defaults"]
-    seed: Annotated[list[int], BeforeValidator(_listed), Field(min_length=1)] = [0]
+    seed: Annotated[list[Annotated[int, Field(ge=0, lt=2**31)]], BeforeValidator(_listed), Field(min_length=1)] = [0]
     weights: Axis = ["trained"]
     runtime: Axis = ["native"]
     quantization: Axis = ["float32"]
     device: Axis = ["localhost"]
     attack: Axis = [NO_ATTACK]
+
+
+Decay = Annotated[tuple[NonNegativeInt, PositiveFloat], BeforeValidator(lambda step: tuple(step) if isinstance(step, list) else step)]
 
 
 class Training(Strict):
@@ -59,7 +72,7 @@ class Training(Strict):
     l2: Annotated[float, Field(ge=0)] = 0.0
     batch_size: PositiveInt = 128
     epochs: PositiveInt = 10
-    decay: list[Annotated[tuple[int, float], BeforeValidator(lambda step: tuple(step) if isinstance(step, list) else step)]] = []
+    decay: list[Decay] = []
     examples: PositiveInt | None = None  # the first of the training list; None takes all
 
 
@@ -141,8 +154,8 @@ class Sweep(Strict):
     attack: AttackInputs = AttackInputs()
     same_weights_from: str | None = None
     transplant_via: str | None = None
-    threads: PositiveInt = 1
-    slots: PositiveInt | None = None
+    threads: Annotated[int, Field(ge=1, le=1024)] = 1
+    slots: Annotated[int, Field(ge=1, le=10_000)] | None = None
     processor: Literal["auto", "cpu", "gpu"] = "auto"
     limits: LimitSettings = LimitSettings()
     store: Store = Store()
@@ -194,6 +207,10 @@ class _NoDuplicates(yaml.SafeLoader):
             if keys.count(key) > 1:
                 raise yaml.constructor.ConstructorError(None, None, f"the key {key!r} stands twice", node.start_mark)
         return super().construct_mapping(node, deep)
+
+
+# YAML 1.1, which the library reads, takes 1e-3 for a string; 1.2 and everyone who writes a learning rate take it for a number
+_NoDuplicates.add_implicit_resolver("tag:yaml.org,2002:float", re.compile(r"[-+]?\d+(\.\d*)?[eE][-+]?\d+"), list("-+0123456789"))
 
 
 def _override(content: dict[str, Any], override: str) -> None:

@@ -72,7 +72,7 @@ class Outcome(NamedTuple):
 
 def run(sweep: config.Sweep, ray_address: str | None, plan_only: bool, console: Console) -> Outcome:
     """Run what is left of a sweep, or only print its plan. Raises SweepError before any work."""
-    store, cache = address(sweep, owner=uuid.uuid4().hex[:12]), cache_folder()
+    store, cache = address(sweep, owner=uuid.uuid4().hex[:12], reads_only=plan_only), cache_folder()
     with contextlib.ExitStack() as stack:
         starting = stack.enter_context(ThreadPoolExecutor(1)).submit(Ledger, store)  # MLflow takes seconds to load
         stack.callback(lambda: starting.exception() or starting.result().close())
@@ -113,11 +113,12 @@ def _carry_out(job: Job, ledger: Ledger, console: Console) -> Outcome:
             server=job.store.tracking_uri if job.machines.cluster and not job.store.tracking_uri.startswith(SQLITE) else None,
         )
         if not scheduler.finished:
-            interrupted = _stages(job, scheduler, campaign, console)
-    return _conclude(job, campaign, ledger, work, interrupted, console)
+            interrupted = _stages(job, scheduler, campaign, work, console)
+    with deaf():  # what has been done is written down
+        return _conclude(job, campaign, ledger, work, interrupted, console)
 
 
-def _stages(job: Job, scheduler: Scheduler, campaign: Campaign, console: Console) -> bool:
+def _stages(job: Job, scheduler: Scheduler, campaign: Campaign, work: Path, console: Console) -> bool:
     """Run what is left; True where it was interrupted."""
     import ray  # late: a plan, or a sweep that is done, needs none
 
@@ -129,7 +130,7 @@ def _stages(job: Job, scheduler: Scheduler, campaign: Campaign, console: Console
     settings = actors.SiteSettings(str(job.cache), slots, RECYCLE_BYTES, _passed_on())
     directory = actors.Directory.remote(settings, ray.get_runtime_context().get_node_id())  # type: ignore[attr-defined]
     try:
-        tune.run(scheduler, campaign, directory, slots, job.sweep.threads)
+        tune.run(scheduler, campaign, directory, slots, job.sweep.threads, work / "tune")
     except KeyboardInterrupt:
         with deaf():  # the cleaning up is short, and half of it is worse than none
             console.print(f"Stopping: {campaign.interrupt()} running stages are recorded as interrupted.")
@@ -142,15 +143,17 @@ def _stages(job: Job, scheduler: Scheduler, campaign: Campaign, console: Console
 
 
 def _conclude(job: Job, campaign: Campaign, ledger: Ledger, work: Path, interrupted: bool, console: Console) -> Outcome:
-    new_rows, rows = campaign.written(), list(campaign.rows.values())
+    new_rows = campaign.written()
+    rows = [campaign.rows[planned.key] for planned in job.plan.cells if planned.key in campaign.rows]
     counts = {status: sum(1 for row in rows if row.tags["status"] == status) for status in (OK, FAILED, SKIPPED)}
     ledger.call("log_table", "skipped.csv", summary.skipped_table([row for row in rows if row.tags["status"] == SKIPPED]))
     ended_as = "KILLED" if interrupted else "FAILED" if counts[FAILED] else "FINISHED"
     ledger.call("close_sweep", ended_as, {f"cells_{status}": float(count) for status, count in counts.items()}).result()
+    experiment = ledger.call("experiment").result()
     spooled = ledger.close()
     if not spooled:
         shutil.rmtree(work, ignore_errors=True)
-    summary.print_end(console, job.sweep.name, rows, counts, new_rows, len(job.plan.cells), job.store, spooled)
+    summary.print_end(console, job.sweep.name, rows, counts, new_rows, len(job.plan.cells), job.store, experiment, spooled)
     return Outcome(counts[FAILED], spooled, interrupted)
 
 
@@ -160,7 +163,11 @@ def _machines(sweep: config.Sweep, store: StoreAddress, ray_address: str | None,
     else:
         from sweep import actors, tune
 
-        tune.start_ray(ray_address)
+        try:
+            tune.start_ray(ray_address)
+        except (ConnectionError, RuntimeError, ValueError) as error:
+            reason = " ".join(str(error).split())[:300]
+            raise ConfigError(f"--address: no Ray cluster at {ray_address!r} lets this driver in: {reason}") from None
         cluster = actors.cluster()
         console.print(f"joined the Ray cluster at {ray_address}: {cluster.cpus} CPUs on {cluster.nodes} nodes")
         if cluster.nodes > 1 and store.tracking_uri.startswith(SQLITE):

@@ -93,7 +93,6 @@ FAILURE_CLASSES = {
 }
 
 
-
 def policy_of(failure_class: str) -> Policy:
     """The policy of a class; one that an older version recorded and this one does not know is no outcome."""
     return FAILURE_CLASSES.get(failure_class, Policy(0, False))

@@ -94,7 +94,7 @@ class Site:
             self._files.upload(upload, Path(result.folder or ""))
         except Exception as error:  # whatever the store's client raises
             message = f"the stage's files could not be uploaded: {error}"
-            return replace(result, status=FAILED, failure_class="tracking_failed", message=message[:1000])
+            result = replace(result, status=FAILED, failure_class="tracking_failed", message=message[:1000])
         if result.ok:
             self._keep(Path(result.folder or ""), result.digest)
         shutil.rmtree(result.folder or "", ignore_errors=True)

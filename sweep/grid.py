@@ -61,8 +61,16 @@ def layers_of(architecture: str, facts: DatasetFacts) -> Layers:
 
     Raises ConfigError where there is no such function, ValueError where the images do not fit.
     """
-    found: Layers = _builder(architecture)(facts.shape, facts.classes)
-    shapes(found)
+    build = _builder(architecture)
+    try:
+        found: Layers = build(facts.shape, facts.classes)
+        outputs = shapes(found)[found[-1]["name"]]
+    except ValueError:
+        raise  # the images do not fit, which is a skip
+    except (Exception, SystemExit) as error:  # a user's code can raise anything
+        raise ConfigError(f"grid.architecture: {architecture!r} gives no network: {type(error).__name__}: {error}") from None
+    if outputs != (facts.classes,):
+        raise ConfigError(f"grid.architecture: {architecture!r} ends in outputs of shape {outputs}, for {facts.classes} classes")
     return found
 
 

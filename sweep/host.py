@@ -22,7 +22,7 @@ def gpus() -> int:
     """How many NVIDIA devices are here and not hidden."""
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     here = len(list(Path("/dev").glob("nvidia[0-9]*")))
-    return here if visible is None else min(here, len([name for name in visible.split(",") if name]))
+    return here if visible is None else min(here, len([name for name in visible.split(",") if name not in ("", "-1")]))
 
 
 def memory_bytes() -> int:

@@ -40,6 +40,7 @@ class StoreAddress:
     folder: str  # for the lock, the spool and staged files, on the driver's machine
     sweep: str
     owner: str
+    reads_only: bool = False  # nothing will be written, so another driver need not be shut out
 
 
 class Ledger:
@@ -153,13 +154,15 @@ def _serve(connection: Connection, address: StoreAddress) -> None:
     os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "2")
     try:
         with contextlib.ExitStack() as stack:
-            stack.enter_context(_locked(Path(address.folder), address.sweep))
+            if not address.reads_only:
+                stack.enter_context(_locked(Path(address.folder), address.sweep))
             from sweep.tracking import Tracker  # late: MLflow is loaded in this process alone, and not to be told that the store is in use
 
             tracker = Tracker(address.tracking_uri, address.artifacts, address.sweep, address.owner)
-            lease = None if address.tracking_uri.startswith("sqlite:") else _Lease(tracker, address.owner)
+            lease = None if address.reads_only or address.tracking_uri.startswith("sqlite:") else _Lease(tracker, address.owner)
+            spool = Path(address.folder) / ("no-spool" if address.reads_only else f"spool-{address.sweep}.jsonl")
             connection.send(None)
-            _Service(connection, tracker, lease, Path(address.folder) / f"spool-{address.sweep}.jsonl").run()
+            _Service(connection, tracker, lease, spool).run()
     except SweepError as error:
         connection.send(error)
 

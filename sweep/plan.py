@@ -208,7 +208,7 @@ class _Builder:
             "device": cell.device,
             "examples": self.sweep.evaluate.examples,
             "reference_examples": self.sweep.evaluate.reference_examples if source is None else 0,
-            "float32": cell.quantization == "float32",
+            "float32": source is None or cell.quantization == "float32",
             "seed": cell.seed,
         }
         inputs = {"model": model} | ({"source": source} if source is not None else {})

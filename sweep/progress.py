@@ -71,6 +71,8 @@ class View:
 
     def started(self, stage: Stage) -> None:
         self._running[stage.key] = (stage, time.monotonic())
+        if not self._live and time.monotonic() - self._said > LINE_SECONDS:
+            self._line()
 
     def ended(self, stage: Stage, result: Result, final: bool) -> None:
         self._running.pop(stage.key, None)
@@ -80,8 +82,6 @@ class View:
             again = "" if final else "; trying again"
             message = f"{stage.kind} of {stage.label}: {result.failure_class}: {result.message[:LONG_MESSAGE]}{again}"
             self._console.print(Text(message, style="red"))
-        if not self._live and time.monotonic() - self._said > LINE_SECONDS:
-            self._line()
 
     def _line(self) -> None:
         self._said = time.monotonic()
@@ -89,7 +89,8 @@ class View:
         total = Counter(stage.kind for stage in self._plan.stages.values())
         kinds = ", ".join(f"{kind} {done[kind]}/{total[kind]}" for kind in total)
         running = ", ".join(f"{stage.kind} {stage.label}" for stage, _since in self._running.values()) or "nothing"
-        self._console.print(f"{kinds}; failed {sum(failed.values())}; running: {running}{self._eta()}", soft_wrap=True, highlight=False)
+        line = f"{kinds}; stages failed {sum(failed.values())}; running: {running}{self._eta()}"
+        self._console.print(line, soft_wrap=True, highlight=False)
 
     def _counts(self) -> tuple[Counter[str], Counter[str]]:
         done: Counter[str] = Counter()

@@ -12,7 +12,7 @@ from sweep.records import local_folder
 SQLITE = "sqlite:///"
 
 
-def address(sweep: Sweep, owner: str) -> StoreAddress:
+def address(sweep: Sweep, owner: str, reads_only: bool = False) -> StoreAddress:
     """The store of a sweep. Raises StoreUnavailable where its folder can't be written."""
     uri, artifacts = sweep.store.tracking_uri, sweep.store.artifacts
     if uri.startswith(SQLITE):
@@ -28,7 +28,7 @@ def address(sweep: Sweep, owner: str) -> StoreAddress:
         artifacts = Path(artifacts).absolute().as_uri()
     if artifacts is not None and (local := local_folder(artifacts)):
         _writable(local)
-    return StoreAddress(uri, artifacts, str(folder), sweep.name, owner)
+    return StoreAddress(uri, artifacts, str(folder), sweep.name, owner, reads_only)
 
 
 def cache_folder() -> Path:

@@ -2,6 +2,7 @@
 
 import csv
 import io
+import shlex
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
@@ -22,7 +23,7 @@ REASONS = 12
 def print_plan(console: Console, name: str, plan: Plan, usable: Mapping[str, Finished], costs: Costs, slots: int) -> None:
     """Cells, distinct stages by kind, skipped cells by reason, and the expected cost where earlier runs tell."""
     skipped = Counter(planned.reason for planned in plan.cells if planned.reason is not None)
-    console.print(f"sweep {name}: {len(plan.cells)} cells, {len(plan.cells) - skipped.total()} to run, {skipped.total()} skipped")
+    console.print(f"sweep {name}: {len(plan.cells)} cells, {skipped.total()} of them skipped")
     kinds = Counter(stage.kind for stage in plan.stages.values())
     done = Counter(plan.stages[key].kind for key in usable)
     lost = _without_input(plan, usable)
@@ -71,7 +72,7 @@ def skipped_table(rows: Sequence[CellRecord]) -> str:
 
 def print_end(
     console: Console, name: str, rows: Collection[CellRecord], counts: Mapping[str, int], new_rows: int, total: int,
-    store: StoreAddress, spooled: int,
+    store: StoreAddress, experiment: str, spooled: int,
 ) -> None:
     """The table of the cells and the line that opens MLflow on it."""
     _print_rows(console, [row for row in rows if row.tags["status"] != SKIPPED])
@@ -82,14 +83,20 @@ def print_end(
     if spooled:
         message = f"MLflow could not be reached: {spooled} writes wait in {store.folder}, and the next start delivers them"
         console.print(message, style="red", soft_wrap=True)
-    if store.tracking_uri.startswith("sqlite:"):
-        console.print(f"compare:  mlflow ui --backend-store-uri {store.tracking_uri}   (experiment {name!r})", soft_wrap=True)
-    else:
-        console.print(f"compare:  {store.tracking_uri}   (experiment {name!r})", soft_wrap=True)
+    for source in sorted({f"{row.params['dataset']} from {row.tags['dataset_source']}" for row in rows}):
+        console.print(f"data:     {source}")
+    server = store.tracking_uri
+    if server.startswith("sqlite:"):
+        server = "http://127.0.0.1:5000"
+        console.print(f"compare:  mlflow ui --backend-store-uri {shlex.quote(store.tracking_uri)}", soft_wrap=True)
+    page = f"{server}/#/experiments/{experiment}/runs"
+    console.print(f"          {page}, and there the [+] of {name}: its rows are the cells", soft_wrap=True)
 
 
 def _print_rows(console: Console, rows: Sequence[CellRecord]) -> None:
     """One line a cell; axes that have one value all through are left out."""
+    if not rows:
+        return
     axes = [axis for axis in AXES if len({row.params[axis] for row in rows}) > 1]
     table = Table(box=None, pad_edge=False)
     for column in (*axes, "route", "status", "accuracy", "flips", "robust", "p50 ms", "ratio", "KB"):

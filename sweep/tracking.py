@@ -25,7 +25,7 @@ from mlflow.tracking import MlflowClient
 
 from sweep.config import STAGES_EXPERIMENT
 from sweep.errors import StoreUnavailable
-from sweep.records import FAILED, CellRecord, Finished, Result, Upload, local_folder, manifest_digest, verify
+from sweep.records import FAILED, UNDIGESTED, CellRecord, Finished, Result, Upload, local_folder, manifest_digest, verify
 
 PAGE = 10_000
 PARENT = "mlflow.parentRunId"
@@ -53,9 +53,9 @@ class Tracker:
             self._stages = _experiment(self._client, STAGES_EXPERIMENT, artifacts)
             self._experiment = _experiment(self._client, sweep, artifacts)
 
-    @property
-    def experiment_id(self) -> str:
-        return self._experiment.experiment_id
+    def experiment(self) -> str:
+        """The id of the sweep's experiment, as the UI's addresses have it."""
+        return str(self._experiment.experiment_id)
 
     def scan(self) -> dict[str, Finished]:
         """Every finished stage of the store by key, in one pass; the latest record of a key wins."""
@@ -102,7 +102,8 @@ class Tracker:
         if manifest_digest(files) != digest:
             return f"{uri} holds other files than were recorded"
         sizes = {item.path: item.file_size for item in repository.list_artifacts() if not item.is_dir}
-        changed = [name for name, (size, _sha256) in files.items() if "/" not in name and sizes.get(name) != size]
+        there = {name: size for name, (size, _sha256) in files.items() if "/" not in name and name not in UNDIGESTED}
+        changed = [name for name, size in there.items() if sizes.get(name) != size]
         return f"{uri}: {changed[0]} is missing or changed" if changed else None
 
     def open_stage(
@@ -295,7 +296,7 @@ def _reachable(uri: str) -> Iterator[None]:
         yield
     except StoreUnavailable:
         raise
-    except (MlflowException, OSError, sqlite3.Error) as error:
+    except Exception as error:  # MLflow's own, the database's, the network's: whatever it is, this store can't be used
         reason = " ".join(str(error).split())
         raise StoreUnavailable(f"store.tracking_uri: {uri!r} can't be used: {reason[:300]}") from None
 

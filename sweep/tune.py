@@ -4,10 +4,10 @@ import json
 import os
 import shutil
 import signal
-import tempfile
 import uuid
 from concurrent.futures import Future
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any, Protocol
 
 import ray
@@ -92,9 +92,8 @@ class PlanSearcher(Searcher):
         return True
 
 
-def run(scheduler: Scheduler, conductor: Conductor, directory: Any, slots: int, threads: int) -> None:
-    """Run until every stage is decided, so many at a time, each with a CPU for every thread."""
-    storage = tempfile.mkdtemp(prefix="sweep-tune-")
+def run(scheduler: Scheduler, conductor: Conductor, directory: Any, slots: int, threads: int, storage: Path) -> None:
+    """Run until every stage is decided, so many at a time, each with a CPU for every thread. Tune keeps its own state in `storage`."""
 
     def trial(config: dict[str, Any]) -> None:
         result = actors.run(directory, config["order"])
@@ -109,7 +108,7 @@ def run(scheduler: Scheduler, conductor: Conductor, directory: Any, slots: int, 
             tune_config=tune.TuneConfig(
                 search_alg=PlanSearcher(scheduler, conductor), num_samples=-1, max_concurrent_trials=slots, reuse_actors=True
             ),
-            run_config=tune.RunConfig(name="stages", storage_path=storage, verbose=0),
+            run_config=tune.RunConfig(name="stages", storage_path=str(storage), verbose=0),
         ).fit()
     finally:
         shutil.rmtree(storage, ignore_errors=True)

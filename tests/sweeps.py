@@ -11,6 +11,7 @@ import sys
 import time
 import uuid
 from collections import Counter
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -173,6 +174,16 @@ class Command:
             raise AssertionError(f"the command did not end within {seconds:g} s:\n{self.output}")
         assert self._status is not None
         return self._status
+
+    def wait_until(self, true: Callable[[], Any], seconds: float = 60.0) -> Any:
+        """What `true` returns once that counts as true. Fails the test where the command ends first, or it takes too long."""
+        deadline = time.monotonic() + seconds
+        while not (found := true()):
+            if not self.running or time.monotonic() > deadline:
+                self.end()
+                raise AssertionError(f"it never came to that:\n{self.output}")
+            time.sleep(0.05)
+        return found
 
     def interrupt(self) -> None:
         """Ctrl-C in a terminal: SIGINT to the whole foreground group."""

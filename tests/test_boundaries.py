@@ -31,7 +31,7 @@ ORDER = (
     {"actors", "cells", "ledger", "progress"},
     {"execution", "scheduling", "tracking"},
     {"host", "records"},
-    {"plan", "runtimes"},
+    {"plan", "runtimes", "work"},
     {"data", "datasets", "devices", "frameworks", "grid"},
     {"contracts", "facts"},
     {"lifeline", "stages", "workers"},
@@ -159,7 +159,7 @@ def test_a_worker_starts_with_nothing_but_the_border():
 def test_no_backend_is_named_outside_its_own_module():
     names = {*components.names("frameworks"), *components.names("runtimes")} - GENERIC_NAMES
     word = re.compile(rf"(?<![a-z])({'|'.join(sorted(names))})(?![a-z])", re.IGNORECASE)
-    folders = (".", "stages", "worker", "datasets", "devices", "architectures")
+    folders = (".", "stages", "work", "worker", "datasets", "devices", "architectures")
     shared = [path for folder in folders for path in (PACKAGE / folder).glob("*.py")]
     found = []
     for path in sorted(shared):

@@ -6,7 +6,7 @@ import re
 import signal
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -119,7 +119,7 @@ def test_what_a_worker_has_started_goes_with_it_whoever_is_killed(tmp_path: Path
     grid = FAKE["grid"] | {"seed": [0], "runtime": ["native"], "quantization": ["float32"]}
     command = store.start(store.write("orphans", grid=grid, options={"fake": {"faults": {"train": {"0": "hang_with_child"}}}}))
     for victim in ("worker", "guard", "actor", "driver"):
-        grandchild = wait_for(command, lambda: [process for process in command.processes() if "time.sleep(3600)" in process.title])[0]
+        grandchild = command.wait_until(lambda: [process for process in command.processes() if "time.sleep(3600)" in process.title])[0]
         ancestors = lineage(command, grandchild)
         next(process for process in ancestors if process.kind == victim).send(signal.SIGKILL)
         deadline = time.monotonic() + 10
@@ -207,7 +207,7 @@ def half_committed(store: Store, command: Command) -> str:
     """End driver and tracker between the arrival of a stage's files and the end of its run; the run's id."""
     uploaded = store.database.parent / "artifacts" / "stages"
     seen: set[str] = set()
-    (tracker,) = wait_for(command, lambda: [process for process in command.processes() if process.kind == "tracker"])
+    (tracker,) = command.wait_until(lambda: [process for process in command.processes() if process.kind == "tracker"])
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
         assert command.running, command.output
@@ -233,12 +233,3 @@ def pause(command: Command, seconds: float) -> None:
     deadline = time.monotonic() + seconds
     while command.running and time.monotonic() < deadline:
         time.sleep(0.02)
-
-
-def wait_for(command: Command, found: Callable[[], list[Process]], seconds: float = 60.0) -> list[Process]:
-    deadline = time.monotonic() + seconds
-    while not (processes := found()):
-        assert command.running, command.output
-        assert time.monotonic() < deadline, command.output
-        time.sleep(0.05)
-    return processes

@@ -6,7 +6,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,7 +24,7 @@ PARAMS = {
 }
 EVALUATED = {
     "accuracy", "source_accuracy", "disagreement", "logit_diff_p50", "logit_diff_p99", "logit_diff_max", "nan_outputs",
-    "unique_predictions", "eval_n", "model_size_bytes", "train_seconds", "convert_seconds", "float32_error_max",
+    "unique_predictions", "eval_n", "model_size_bytes", "train_seconds", "convert_seconds",
 }
 ATTACKED = {
     "attack_n", "robust_accuracy", "attack_success_rate", "perturbation_linf_mean", "perturbation_l2_mean", "attack_seconds",
@@ -36,12 +35,14 @@ MEASURED = {
 }
 TRAINED = {"train_loss", "train_accuracy", "validation_accuracy", "test_accuracy"}
 BROKEN_SEED = 7
+EPSILON = 0.25
+"""Enough to flip some of what a linear model has learnt, which the metrics of a success need."""
 
 GRIDS: list[dict[str, Any]] = [
     {"seed": [0, 1], "runtime": ["fake"], "quantization": ["float32", "dynamic_int8"], "attack": ["none", "fgsm"]},
     {"seed": [0], "runtime": ["native"], "attack": ["none", "fgsm"]},
     {"seed": [BROKEN_SEED], "runtime": ["fake"], "quantization": ["float32", "float16"]},
-    {"architecture": ["lenet1"], "seed": [0], "runtime": ["fake"]},
+    {"architecture": ["lenet5"], "seed": [0], "runtime": ["fake"]},
 ]
 
 
@@ -61,6 +62,7 @@ def config(store: Store) -> Path:
         grid=[grid(**axes) for axes in GRIDS],
         train={"epochs": 2},
         attack={"examples": 50},
+        settings={"attack": {"fgsm": {"eps": EPSILON}}},
         options={"fake": {"faults": {"train": {str(BROKEN_SEED): "raise"}}}},
     )
 
@@ -141,17 +143,20 @@ def test_cells_are_children_with_the_agreed_names(done: Done) -> None:
 
 def test_metrics_are_those_of_what_was_measured_and_no_others(done: Done) -> None:
     plain = done.cell(seed=1, quantization="float32", attack="none")
-    assert plain.data.metrics.keys() == EVALUATED
+    assert plain.data.metrics.keys() >= EVALUATED
+    assert plain.data.metrics.keys().isdisjoint(ATTACKED | MEASURED | TRAINED)
     assert plain.data.metrics["eval_n"] == 400
     assert plain.data.metrics["logit_diff_max"] == 0  # the runtime computes as the framework does
     assert {"host", "threads"} <= plain.data.tags.keys()
     attacked = done.cell(seed=0, quantization="dynamic_int8", attack="fgsm")
-    assert attacked.data.metrics.keys() == EVALUATED | ATTACKED
+    assert attacked.data.metrics.keys() >= EVALUATED | ATTACKED
+    assert attacked.data.metrics.keys().isdisjoint(MEASURED | TRAINED)
     assert attacked.data.metrics["attack_n"] == 50
     assert attacked.data.tags["access"] == "transfer:same-weights"
     own = done.cell(runtime="native", attack="fgsm")
+    assert "convert_seconds" not in own.data.metrics
     assert own.data.tags["access"] == "white-box"
-    assert own.data.metrics["perturbation_linf_mean"] == pytest.approx(8 / 255, rel=1e-3)  # fgsm goes to the edge of its ball
+    assert own.data.metrics["perturbation_linf_mean"] == pytest.approx(EPSILON, rel=1e-3)  # to the edge of its ball
 
 
 def test_failed_and_skipped_cells_say_why_and_claim_nothing(done: Done) -> None:
@@ -160,13 +165,11 @@ def test_failed_and_skipped_cells_say_why_and_claim_nothing(done: Done) -> None:
     assert failed.data.tags["message"] == f"RuntimeError: fault asked for with seed {BROKEN_SEED}"
     for skipped, reason in (
         (done.cell(quantization="float16"), "fake has no float16"),
-        (done.cell(architecture="lenet1"), "fake does not build average_pool, conv2d, tanh"),
+        (done.cell(architecture="lenet5"), "lenet5 does not fit synthetic: conv2 reads windows of 5 from 2 x 2"),
     ):
-        assert skipped.data.tags["status"] == "skipped"
-        assert skipped.data.tags["reason"].startswith("fake ")
-        assert reason.split()[2] in skipped.data.tags["reason"]
+        assert (skipped.data.tags["status"], skipped.data.tags["reason"]) == ("skipped", reason)
+        assert not skipped.data.metrics
     assert not failed.data.metrics
-    assert not done.cell(quantization="float16").data.metrics
 
 
 def test_each_distinct_stage_ran_once(done: Done) -> None:
@@ -256,11 +259,7 @@ def test_a_stop_in_the_middle_is_clean_and_the_same_command_goes_on(tmp_path: Pa
     store = Store(tmp_path / "store", cache)
     config = store.write("stopped", grid=grid(seed=[0, 1, 2], runtime=["fake"]), options={"fake": {"sleep_s": 1.0}})
     command = store.start(config)
-    wait_until(lambda: len(store.finished()) >= 1, command)
-    if stop is Command.interrupt:
-        second = store.run(config)
-        assert second.wait() == 2
-        assert "in use by another driver (sweep stopped, process " in second.output
+    command.wait_until(store.finished)
     stop(command)
     assert command.wait() == 130
     assert "running stages are recorded as interrupted" in command.output
@@ -275,6 +274,20 @@ def test_a_stop_in_the_middle_is_clean_and_the_same_command_goes_on(tmp_path: Pa
     # 3 trainings, 3 exports, 3 deployments, 3 evaluations of the source and 3 of the model
     assert store.finished().total() == len(store.finished()) == 15
     assert {run.data.tags["status"] for run in store.cells("stopped").values()} == {"ok"}
+
+
+def test_a_second_driver_says_so_and_leaves(tmp_path: Path, cache: Path) -> None:
+    store = Store(tmp_path / "store", cache)
+    config = store.write("held", grid=grid(seed=[0], runtime=["native"]), options={"fake": {"faults": {"train": {"0": "hang"}}}})
+    first = store.start(config)
+    first.wait_until(lambda: "expected cost" in first.output)
+    second = store.run(config)
+    assert second.wait() == 2
+    assert f"in use by another driver (sweep held, process {first.pid})" in second.output
+    assert not store.runs("held", stage="cell")
+    first.interrupt()
+    assert first.wait() == 130
+    assert not first.left_over()
 
 
 def test_every_way_to_die_is_one_cells_failure(tmp_path: Path, cache: Path) -> None:
@@ -329,11 +342,3 @@ def test_a_sweep_joins_a_running_cluster(tmp_path: Path, cache: Path, cluster: s
     assert command.wait() == 0, command.output
     assert f"joined the Ray cluster at {cluster}: 2 CPUs on 1 nodes" in command.output
     assert "sweep joined: 1 ok, 0 failed, 0 skipped" in command.output
-
-
-def wait_until(true: Any, command: Command, seconds: float = 60.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not true():
-        assert command.running, command.output
-        assert time.monotonic() < deadline, command.output
-        time.sleep(0.1)

@@ -57,7 +57,7 @@ def _hog(_seed):
     """Take memory, every page of it written, until something stops this process; bounded in case nothing does."""
     held = []
     for _ in range(_BOUND_BYTES // _STEP_BYTES):
-        held.append(bytearray(b"\1") * _STEP_BYTES)
+        held.append(bytearray(b"\1") * _STEP_BYTES)  # noqa: PERF401  # one step at a time, so that a watcher can see it grow
     raise MemoryError("{} bytes taken and nobody minded".format(_BOUND_BYTES))
 
 

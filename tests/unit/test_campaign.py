@@ -40,8 +40,9 @@ class Ledger:
 def conduct(make_sweep, make_plan, tmp_path):
     """A campaign, its scheduler and its plan."""
 
-    def make(ledger, grid=None, finished=None, server=None):
-        sweep, made = make_sweep(grid, limits={"seconds": {"train": 7.0}, "memory_gb": 2}), make_plan(grid)
+    def make(ledger, grid=None, finished=None, server=None, **content):
+        content = {"limits": {"seconds": {"train": 7.0}, "memory_gb": 2}} | content
+        sweep, made = make_sweep(grid, **content), make_plan(grid)
         scheduler = Scheduler(made, finished or {}, 9)
         view = View(made, scheduler.outcomes, Costs({}), 9, Console(file=io.StringIO()))
         common = {"git_commit": "abc"}
@@ -54,20 +55,26 @@ def done(stage, attempt, **fields):
     return Result(stage.key, stage.kind, attempt, **({"status": "ok", "digest": f"d {attempt}", "folder": f"/work/{attempt}"} | fields))
 
 
+def start(conducted, stage, attempt):
+    """Open an attempt, and its order."""
+    conducted.open(stage, attempt).result(timeout=10)
+    return conducted.order(stage, attempt)
+
+
 def test_orders_results_and_the_row(conduct, tmp_path):
     ledger = Ledger(write_cell=[True])
     conducted, scheduler, made = conduct(ledger)
     train = scheduler.next()
-    order = conducted.order(train, "1")
+    order = start(conducted, train, "1")
     assert (order.stage, order.attempt, order.folder) == (train, "1", str(tmp_path / "1"))
-    assert (order.seconds, order.memory_bytes) == (7.0, 2_000_000_000)
+    assert (order.threads, order.seconds, order.memory_bytes) == (1, 7.0, 2_000_000_000)
     assert (order.inputs, order.data, order.upload) == ({}, DATA["mnist"], None)
     (opened,) = ledger.of("open_stage")
     assert opened[:4] == ["1", train.key, "train", "train pytorch lenet5 mnist defaults seed 0"]
     assert opened[4] == {"framework": "pytorch", "version": "pytorch 1.0", "dataset": "mnist", "architecture": "lenet5"}
     conducted.ended(train, done(train, "1"))
     evaluate = scheduler.next()
-    assert conducted.order(evaluate, "2").inputs == {"model": Place("d 1", "/work/1", None)}
+    assert start(conducted, evaluate, "2").inputs == {"model": Place("d 1", "/work/1", None)}
     assert ledger.of("write_cell") == []
     conducted.ended(evaluate, done(evaluate, "2", metrics={"accuracy": 0.5}))
     assert [verb for verb, *_rest in ledger.asked] == ["open_stage", "commit_stage", "open_stage", "commit_stage", "write_cell"]
@@ -75,6 +82,12 @@ def test_orders_results_and_the_row(conduct, tmp_path):
     assert row.tags == {"git_commit": "abc", "dataset_source": "idx", "dataset_digest": "data of mnist", "status": "ok"}
     assert conducted.written() == 1
     assert list(conducted.rows) == [made.cells[0].key]
+
+
+def test_an_order_has_the_sweeps_threads_and_leaves_memory_to_the_machine_unless_told(conduct):
+    conducted, scheduler, _plan = conduct(Ledger(), threads=3, limits={})
+    order = start(conducted, scheduler.next(), "1")
+    assert (order.threads, order.memory_bytes) == (3, 0)
 
 
 def test_rows_that_are_decided_from_the_start(conduct):
@@ -104,7 +117,7 @@ def test_a_failure_decides_the_cells_above_it(conduct):
     ledger = Ledger()
     conducted, scheduler, _plan = conduct(ledger, [{}, {"runtime": ["onnxruntime"]}, {"seed": [1]}])
     first = scheduler.next()
-    conducted.order(first, "1")
+    start(conducted, first, "1")
     conducted.ended(first, done(first, "1", status="failed", failure_class="diverged", message="nan"))
     rows = [row for (row,) in ledger.of("write_cell")]
     assert [(row.params["runtime"], row.tags["failure_class"]) for row in rows] == [("native", "diverged"), ("onnxruntime", "diverged")]
@@ -114,7 +127,7 @@ def test_a_stage_that_is_tried_again_decides_nothing(conduct):
     ledger = Ledger()
     conducted, scheduler, _plan = conduct(ledger)
     stage = scheduler.next()
-    conducted.order(stage, "1")
+    start(conducted, stage, "1")
     conducted.ended(stage, done(stage, "1", status="failed", failure_class="preempted"))
     assert ledger.of("write_cell") == []
     assert scheduler.next() == stage
@@ -125,7 +138,7 @@ def test_what_runs_is_recorded_as_interrupted(conduct):
     conducted, scheduler, _plan = conduct(ledger, {"seed": [0, 1, 2]})
     stages = [scheduler.next() for _ in range(3)]
     for number, stage in enumerate(stages):
-        conducted.order(stage, str(number))
+        start(conducted, stage, str(number))
     conducted.ended(stages[1], done(stages[1], "1"))
     assert conducted.interrupt() == 2
     assert ledger.of("interrupt_stage") == [["0"], ["2"]]
@@ -135,28 +148,45 @@ def test_nodes_of_a_cluster_upload_by_themselves(conduct):
     ledger = Ledger(open_stage=[("run 1", "s3://runs/1"), ("run 2", "s3://runs/2")])
     conducted, scheduler, _plan = conduct(ledger, server="http://mlflow:5000")
     train = scheduler.next()
-    assert conducted.order(train, "1").upload == Upload("http://mlflow:5000", "run 1", "s3://runs/1")
+    assert start(conducted, train, "1").upload == Upload("http://mlflow:5000", "run 1", "s3://runs/1")
     conducted.ended(train, done(train, "1", folder=None))
     evaluate = scheduler.next()
-    assert conducted.order(evaluate, "2").inputs == {"model": Place("d 1", None, "s3://runs/1")}
+    assert start(conducted, evaluate, "2").inputs == {"model": Place("d 1", None, "s3://runs/1")}
 
 
 def test_a_server_that_is_away_is_waited_for(conduct, monkeypatch):
     """A request that waits in the spool is answered with nothing; to repeat it is harmless."""
-    monkeypatch.setattr(campaign, "AWAY_SECONDS", 0.0)
+    monkeypatch.setattr(campaign, "AWAY_SECONDS", 0.2)
     ledger = Ledger(open_stage=[None, None, ("run 1", "s3://runs/1")])
     conducted, scheduler, _plan = conduct(ledger, server="http://mlflow:5000")
-    assert conducted.order(scheduler.next(), "1").upload.run_id == "run 1"
+    stage = scheduler.next()
+    opened = conducted.open(stage, "1")
+    assert not opened.done()  # the driver's loop goes on meanwhile
+    assert opened.result(timeout=10) == ("run 1", "s3://runs/1")
+    assert conducted.order(stage, "1").upload.run_id == "run 1"
     asked = ledger.of("open_stage")
     assert len(asked) == 3
     assert asked[0] == asked[1] == asked[2]
+
+
+def test_the_drivers_own_machine_does_not_wait_for_a_server_that_is_away(conduct):
+    conducted, scheduler, _plan = conduct(Ledger(open_stage=[None]))
+    stage = scheduler.next()
+    assert conducted.open(stage, "1").done()
+    assert conducted.order(stage, "1").upload is None
+
+
+def test_a_run_that_can_not_be_opened_is_an_error(conduct):
+    conducted, scheduler, _plan = conduct(Ledger(open_stage=[SweepError("open_stage: no such experiment")]), server="http://mlflow:5000")
+    with pytest.raises(SweepError, match="no such experiment"):
+        start(conducted, scheduler.next(), "1")
 
 
 def test_a_record_that_was_refused_for_good_is_an_error(conduct):
     ledger = Ledger(commit_stage=[SweepError("commit_stage: the run was deleted")])
     conducted, scheduler, _plan = conduct(ledger)
     train = scheduler.next()
-    conducted.order(train, "1")
+    start(conducted, train, "1")
     conducted.ended(train, done(train, "1"))
     with pytest.raises(SweepError, match="the run was deleted"):
         conducted.written()

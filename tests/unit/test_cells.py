@@ -1,5 +1,7 @@
 """A row of the table from the results of a cell's stages, with figures worked out by hand."""
 
+import pytest
+
 from sweep import cells
 from sweep.records import Finished, Result
 
@@ -36,8 +38,10 @@ def outcomes_of(made, **changes):
 def test_the_row_of_a_converted_attacked_and_measured_cell(make_plan):
     made = make_plan(
         {"runtime": ["onnxruntime"], "quantization": ["static_int8"], "attack": ["fgsm"]}, measure={"reference": "litert"},
+        transplant_via="tensorflow",
     )
     (planned,) = made.cells
+    assert sorted(stage.kind for stage in made.stages.values()).count("convert") == 4  # two of them the reference's
     row = cells.record(planned, made, outcomes_of(made), COMMON)
     assert row.key == planned.key
     assert row.name == "pytorch-mnist-lenet5-static_int8-onnxruntime-localhost-fgsm-0"
@@ -75,6 +79,34 @@ def test_what_a_measurement_says_becomes_tags(make_plan):
     assert {name: row.tags.get(name) for name in facts} == {
         "energy": "not available: no counter", "latency_verdict": "tie", "load_average": "0.10", "clock_step_s": None,
     }
+
+
+def test_the_time_of_another_frameworks_training_is_not_the_rows(make_plan):
+    made = make_plan({"weights": ["same"]}, same_weights_from="tensorflow")
+    (planned,) = made.cells
+    row = cells.record(planned, made, outcomes_of(made), {})
+    assert "train_seconds" not in row.metrics
+    assert row.metrics["accuracy"] == 0.99
+    (planned,) = (made := make_plan({"framework": ["tensorflow"], "weights": ["same"]}, same_weights_from="tensorflow")).cells
+    assert cells.record(planned, made, outcomes_of(made), {}).metrics["train_seconds"] == 10.0  # its own
+
+
+RATIOS = {"latency_p50_ms": 1.5, "latency_ratio": 0.5, "latency_ratio_low": 0.4, "latency_ratio_high": 0.6}
+
+
+@pytest.mark.parametrize(("parity", "figures", "verdict"), [
+    ("holds", RATIOS, "faster"),
+    ("broken", {"latency_p50_ms": 1.5}, "withheld: it does not compute its source's function"),
+])
+def test_nothing_is_said_faster_that_computes_something_else(make_plan, parity, figures, verdict):
+    made = make_plan({"runtime": ["onnxruntime"]}, measure={"reference": "native"})
+    (planned,) = made.cells
+    outcomes = outcomes_of(
+        made, evaluate={"facts": {"parity": parity}}, measure={"metrics": RATIOS, "facts": {"latency_verdict": "faster"}},
+    )
+    row = cells.record(planned, made, outcomes, {})
+    assert {name: value for name, value in row.metrics.items() if name.startswith("latency")} == figures
+    assert (row.tags["parity"], row.tags["latency_verdict"]) == (parity, verdict)
 
 
 def test_the_row_of_a_skipped_cell(make_plan):
@@ -122,8 +154,9 @@ def test_a_row_of_finished_stages_is_that_of_fresh_results(make_plan):
 
 
 def test_stages_of_a_cell_stand_after_their_inputs(make_plan):
-    made = make_plan({"runtime": ["litert"], "attack": ["fgsm"]}, measure={})
+    made = make_plan({"runtime": ["litert"], "attack": ["fgsm"]}, measure={}, transplant_via="tensorflow")
     (planned,) = made.cells
+    assert planned.reason is None
     keys = cells.stages_of(planned, made)
     assert sorted(keys) == sorted(made.stages)
     for number, key in enumerate(keys):

@@ -35,6 +35,16 @@ def test_what_is_tried_again_is_never_final():
     assert not [name for name, policy in errors.FAILURE_CLASSES.items() if policy.retries and policy.final]
 
 
+def test_a_fault_of_the_program_is_tried_once_more_and_never_final():
+    assert errors.policy_of("internal") == (1, False)
+
+
+@pytest.mark.parametrize("name", ["unstable", "device_unavailable"])
+def test_a_class_that_an_older_version_recorded_is_no_outcome(name):
+    assert name not in errors.FAILURE_CLASSES
+    assert errors.policy_of(name) == (0, False)
+
+
 def test_errors_reach_another_process_as_they_are():
     for error in (errors.StoreBusy("in use"), errors.ConfigError("a: b"), errors.DataUnavailable("none")):
         copy = pickle.loads(pickle.dumps(error))

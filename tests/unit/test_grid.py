@@ -68,15 +68,20 @@ def why_not(make_sweep, facts, axes, architecture="lenet5", shape=(28, 28, 1), *
     return grid.unsupported(cell, sweep, facts, network)
 
 
+NO_WAY = "pytorch exports no saved_model, which litert needs"
+
+
 @pytest.mark.parametrize(
     ("axes", "changes", "content", "reason"),
     [
         ({}, {}, {}, None),
         ({"runtime": ["onnxruntime"], "quantization": ["static_int8"], "attack": ["pgd"]}, {}, {}, None),
-        ({"runtime": ["litert"]}, {}, {}, None),  # through another framework
-        ({"runtime": ["litert"]}, {}, {"transplant_routes": False}, "pytorch exports no saved_model, which litert needs"),
-        ({"runtime": ["litert"]}, {"tensorflow": {"missing": "gone"}}, {}, "pytorch exports no saved_model, which litert needs"),
-        ({"runtime": ["litert"]}, {"tensorflow": {"layers": ["input", "dense"]}}, {}, "pytorch exports no saved_model, which litert needs"),
+        ({"runtime": ["litert"]}, {}, {"transplant_via": "tensorflow"}, None),
+        ({"runtime": ["litert"]}, {}, {}, NO_WAY),
+        ({"runtime": ["litert"]}, {}, {"transplant_via": "fake"}, NO_WAY),
+        ({"runtime": ["litert"]}, {"tensorflow": {"missing": "gone"}}, {"transplant_via": "tensorflow"}, NO_WAY),
+        ({"runtime": ["litert"]}, {"tensorflow": {"layers": ["input", "dense"]}}, {"transplant_via": "tensorflow"}, NO_WAY),
+        ({"framework": ["tensorflow"], "runtime": ["litert"]}, {}, {}, None),
         ({"runtime": ["onnxruntime"], "quantization": ["weight_only_int8"]}, {}, {}, "onnxruntime has no weight_only_int8"),
         ({"quantization": ["float16"]}, {}, {}, "native has no float16"),
         ({"framework": ["fake"]}, {}, {}, "fake does not build conv2d, max_pool, relu"),
@@ -119,14 +124,22 @@ def test_an_optimizer_that_is_set_for_the_data_set(make_sweep, make_facts):
 def test_the_route_of_a_conversion(make_facts):
     facts = make_facts()
     lenet = grid.layers_of("lenet5", DatasetFacts((28, 28, 1), 10))
-    pytorch, tensorflow = facts.frameworks["pytorch"], facts.frameworks["tensorflow"]
+    pytorch, tensorflow, small = (facts.frameworks[name] for name in ("pytorch", "tensorflow", "fake"))
     native, onnxruntime, litert, fake = (facts.runtimes[name] for name in ("native", "onnxruntime", "litert", "fake"))
-    assert grid.route(pytorch, native, lenet, facts, True) == Route("native", "pytorch", "native")
-    assert grid.route(pytorch, onnxruntime, lenet, facts, True) == Route("onnx", "pytorch", "onnx")
-    assert grid.route(tensorflow, litert, lenet, facts, True) == Route("tflite", "tensorflow", "saved_model")
-    assert grid.route(pytorch, litert, lenet, facts, True) == Route("transplant:tensorflow", "tensorflow", "saved_model")
-    assert grid.route(pytorch, litert, lenet, facts, False) is None
-    assert grid.route(pytorch, fake, lenet, facts, True) is None  # the fake framework has no convolution to rebuild it with
+    for via in (None, tensorflow):
+        assert grid.route(pytorch, native, lenet, via) == Route("native", "pytorch", "native")
+        assert grid.route(pytorch, onnxruntime, lenet, via) == Route("onnx", "pytorch", "onnx")
+        assert grid.route(tensorflow, litert, lenet, via) == Route("tflite", "tensorflow", "saved_model")
+    assert grid.route(pytorch, litert, lenet, tensorflow) == Route("transplant:tensorflow", "tensorflow", "saved_model")
+    assert grid.route(pytorch, litert, lenet, None) is None
+    assert grid.route(pytorch, fake, lenet, small) is None  # the fake framework has no convolution to rebuild it with
+    assert grid.route(pytorch, fake, lenet, tensorflow) is None
+
+
+def test_the_framework_that_networks_are_rebuilt_in(make_sweep, make_facts):
+    facts = make_facts()
+    assert grid.way_round(make_sweep(), facts) is None
+    assert grid.way_round(make_sweep(transplant_via="tensorflow"), facts) is facts.frameworks["tensorflow"]
 
 
 def test_a_users_own_architecture(monkeypatch):

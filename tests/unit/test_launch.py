@@ -7,7 +7,7 @@ import pytest
 
 from sweep import driver, launch
 from sweep.driver import Outcome
-from sweep.errors import StoreBusy
+from sweep.errors import BrokenOff, StoreBusy
 
 
 @pytest.fixture
@@ -38,7 +38,7 @@ def ran(monkeypatch):
 
 @pytest.mark.parametrize(("outcome", "status"), [
     (Outcome(0, 0, False), 0), (Outcome(3, 0, False), 1), (Outcome(0, 0, True), 130), (Outcome(3, 0, True), 130), (KeyboardInterrupt(), 130),
-    (StoreBusy("in use"), 2),
+    (StoreBusy("in use"), 2), (Outcome(0, 2, False), 1), (BrokenOff("the server is gone"), 1),
 ])
 def test_exit_statuses(config, ran, outcome, status):
     ran.outcome = outcome
@@ -51,12 +51,17 @@ def test_an_error_is_one_line(config, ran, capsys):
     assert capsys.readouterr() == ("", "sweep: the store is in use\n")
 
 
-def test_an_interrupt_says_whether_there_was_work(config, ran, capsys):
-    ran.outcome = Outcome(0, 0, True)
+def test_what_broke_off_says_that_it_can_go_on(config, ran, capsys):
+    ran.outcome = BrokenOff("the tracker was ended")
     launch.main([config])
-    ran.outcome = KeyboardInterrupt()
+    assert capsys.readouterr() == ("", "sweep: the tracker was ended; the same command goes on from here\n")
+
+
+@pytest.mark.parametrize("outcome", [Outcome(0, 0, True), KeyboardInterrupt()])
+def test_an_interrupt_says_that_it_can_go_on(config, ran, outcome, capsys):
+    ran.outcome = outcome
     launch.main([config])
-    assert capsys.readouterr().out == "Interrupted; the same command goes on from here.\nInterrupted before any work.\n"
+    assert capsys.readouterr() == ("Interrupted; the same command goes on from here.\n", "")
 
 
 def test_a_termination_is_an_interrupt(config, ran, capsys):

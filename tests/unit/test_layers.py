@@ -5,7 +5,20 @@ import pytest
 from sweep import layers
 from sweep.architectures import lenet5
 from sweep.layers import (
-    add, average_pool, batch_norm, conv2d, count, dense, flatten, image_input, max_pool, normalize, parameters, relu, same_padding, shapes,
+    add,
+    average_pool,
+    batch_norm,
+    conv2d,
+    count,
+    dense,
+    flatten,
+    image_input,
+    max_pool,
+    normalize,
+    parameters,
+    relu,
+    same_padding,
+    shapes,
 )
 
 

@@ -13,6 +13,7 @@ import urllib.request
 from collections import Counter
 from multiprocessing import Pipe
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -324,6 +325,86 @@ def test_a_write_that_is_refused_at_once_is_told(serve):
     assert served.finish() == 0
 
 
+def test_what_an_earlier_driver_left_is_counted_and_nothing_is_joined_to_a_line_that_was_cut_off(serve, tmp_path):
+    (tmp_path / "spool.jsonl").write_text('["write_cell", ["a"]]\n["write_cell", ["b"')
+    served = serve(store := Store())
+    store.away = True
+    assert served.ask("waiting") == 1
+    served.ask("write_cell", "c")
+    assert served.ask("waiting") == 2
+    assert (tmp_path / "spool.jsonl").read_text() == '["write_cell", ["a"]]\n["write_cell", ["c"]]\n'
+    store.away = False
+    assert served.finish() == 0
+    assert store.written == [("write_cell", "a"), ("write_cell", "c")]
+
+
+class Tag:
+    """A lease as a store has it."""
+
+    def __init__(self, value=""):
+        self.value = value
+
+    def get_lease(self):
+        return self.value
+
+    def set_lease(self, value):
+        self.value = value
+
+
+@pytest.fixture
+def short_leases(monkeypatch):
+    monkeypatch.setattr(ledger, "LEASE_SECONDS", 0.3)
+
+
+def until(condition):
+    deadline = time.monotonic() + 10
+    while not condition() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    return condition()
+
+
+def test_a_lease_is_renewed_until_it_is_given_back(short_leases):
+    lease = ledger._Lease(tag := Tag(), "me")
+    tag.value = "me 1"
+    assert until(lambda: tag.value != "me 1")
+    owner, end = tag.value.split()
+    assert owner == "me"
+    assert abs(float(end) - time.time()) < 5
+    lease.release()
+    assert tag.value == ""
+
+
+def test_a_lease_that_another_has_taken_is_lost_and_left_to_it(short_leases):
+    lease = ledger._Lease(tag := Tag(), "me")
+    tag.value = "other 99999999999"
+    assert until(lambda: lease.lost)
+    lease.release()
+    assert tag.value == "other 99999999999"
+
+
+@pytest.mark.parametrize(("value", "free"), [("other 99999999999", False), ("other 1", True), ("me 99999999999", True), ("", True)])
+def test_a_lease_is_had_when_there_is_no_other_that_has_not_run_out(value, free):
+    if free:
+        ledger._Lease(tag := Tag(value), "me").release()
+        assert tag.value == ""
+    else:
+        with pytest.raises(StoreBusy, match=r"another driver \(other\)"):
+            ledger._Lease(Tag(value), "me")
+
+
+def test_who_has_lost_the_lease_writes_nothing_more(tmp_path):
+    ours, theirs = Pipe()
+    lease = SimpleNamespace(lost=True, release=lambda: None)
+    thread = threading.Thread(target=ledger._Service(theirs, store := Store(), lease, tmp_path / "spool.jsonl").run)
+    thread.start()
+    ours.send((1, "write_cell", ("a",)))
+    _number, error, _value = ours.recv()
+    assert isinstance(error, StoreBusy)
+    ours.close()
+    thread.join()
+    assert store.written == []
+
+
 class Relay:
     """A port in front of a server, that can be closed and opened again."""
 
@@ -418,7 +499,13 @@ def test_a_server_that_is_away_for_a_while(server, client, tmp_path, monkeypatch
     assert later.missing(record.uri, record.digest) is None
     tracking.fetch(record.uri, tmp_path / "fetched")
     assert (tmp_path / "fetched" / "model.bin").read_text() == "1"
-    ledger._Lease(later, "later")  # at once: the first gave its own back
-    with pytest.raises(StoreBusy, match=r"another driver \(later\) runs this sweep"):
-        ledger._Lease(tracking.Tracker(address.tracking_uri, None, "mine", "somebody"), "somebody")
+    assert later.missing(record.uri, "another digest") == f"{record.uri} holds other files than were recorded"
+    (stored,) = [path for path in (tmp_path / "served").rglob("model.bin") if path.read_text() == "1"]
+    stored.write_text("longer")
+    assert later.missing(record.uri, record.digest) == f"{record.uri}: model.bin is missing or changed"
+    lease = ledger._Lease(later, "later")  # at once: the first gave its own back
+    told = r"another driver \(later\) runs a sweep in this store; wait for its end, or up to 60 s after it was killed"
+    with pytest.raises(StoreBusy, match=told):  # another sweep's driver too
+        ledger._Lease(tracking.Tracker(address.tracking_uri, None, "other", "somebody"), "somebody")
+    lease.release()
     relay.close()

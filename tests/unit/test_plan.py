@@ -9,6 +9,7 @@ from sweep import plan, sources
 from sweep.errors import ConfigError
 
 HOST = plan.Host("here", "a processor", "cpu")
+REBUILT = {"transplant_via": "tensorflow"}
 
 
 def kinds(made):
@@ -50,7 +51,8 @@ def test_cells_over_one_training_share_it(make_plan):
 
 
 def test_inputs_stand_before_what_reads_them(make_plan):
-    made = make_plan({"framework": ["pytorch", "tensorflow"], "runtime": ["onnxruntime", "litert"], "attack": ["fgsm"]}, measure={})
+    made = make_plan({"framework": ["pytorch", "tensorflow"], "runtime": ["onnxruntime", "litert"], "attack": ["fgsm"]}, measure={}, **REBUILT)
+    assert {planned.reason for planned in made.cells} == {None}
     seen = set()
     for key, stage in made.stages.items():
         assert set(stage.inputs.values()) <= seen
@@ -73,7 +75,7 @@ def test_a_calibrated_conversion_is_shared_by_the_attacks_on_it(make_plan):
 
 
 def test_a_rebuilt_network_is_no_conversion_of_the_first(make_plan):
-    made = make_plan([{"runtime": ["litert"]}, {"runtime": ["onnxruntime"]}])
+    made = make_plan([{"runtime": ["litert"]}, {"runtime": ["onnxruntime"]}], **REBUILT)
     through, direct = made.cells
     assert through.params["route"] == "transplant:tensorflow"
     assert route_of(made, through) == ["train", "transplant", "convert", "convert"]
@@ -81,6 +83,32 @@ def test_a_rebuilt_network_is_no_conversion_of_the_first(make_plan):
     assert direct.params["route"] == "onnx"
     assert route_of(made, direct) == ["train", "convert", "convert"]
     assert through.stages["source_evaluation"] == direct.stages["source_evaluation"]
+
+
+def test_nothing_is_rebuilt_unless_the_sweep_says_in_what(make_plan):
+    made = make_plan({"runtime": ["litert", "onnxruntime"]})
+    assert [planned.reason for planned in made.cells] == ["pytorch exports no saved_model, which litert needs", None]
+
+
+def test_threads_are_a_setting_of_what_computes_and_not_of_what_converts(make_plan):
+    made = make_plan({"runtime": ["litert"], "attack": ["fgsm"]}, threads=3, measure={}, **REBUILT)
+    threads = {(stage.kind, stage.settings.get("threads")) for stage in made.stages.values()}
+    assert threads == {("train", 3), ("transplant", None), ("convert", None), ("evaluate", 3), ("measure", 3), ("attack", 3)}
+
+
+def test_what_converts_is_told_by_the_packages_that_it_converts_with(make_plan):
+    made = make_plan({"runtime": ["litert"]}, **REBUILT)
+    locks = [(stage.kind, stage.settings["lock"]) for stage in made.stages.values() if stage.kind in ("transplant", "convert")]
+    assert locks == [
+        ("transplant", "lock of tensorflow and its converters"), ("convert", "lock of tensorflow and its converters"),
+        ("convert", "lock of litert and its converters"),
+    ]
+
+
+def test_float32_conversions_are_told_to_the_evaluation(make_plan):
+    made = make_plan({"runtime": ["onnxruntime"], "quantization": ["float32", "float16"]})
+    assert [made.stages[planned.stages["evaluation"]].settings["float32"] for planned in made.cells] == [True, False]
+    assert len({planned.stages["source_evaluation"] for planned in made.cells}) == 1
 
 
 def test_the_same_weights_are_the_masters_training(make_plan):
@@ -118,6 +146,13 @@ def test_a_measurement_reads_the_reference_beside_the_model(make_plan):
     assert made.stages[half.stages["measurement"]].inputs == {"model": half.stages["model"], "reference": full.stages["model"]}
     assert made.stages[full.stages["measurement"]].inputs == {"model": full.stages["model"], "reference": full.stages["model"]}
     assert kinds(made) == {"train": 1, "evaluate": 3, "convert": 3, "measure": 2}
+
+
+def test_a_measurement_is_told_by_all_settings_of_its_reference(make_plan):
+    made = make_plan({"runtime": ["native"]}, threads=2, measure={"reference": "onnxruntime"})
+    assert made.stages[only(made).stages["measurement"]].settings["reference"] == {
+        "runtime": "onnxruntime", "version": "onnxruntime 1.0", "lock": "lock of onnxruntime", "options": {}, "threads": 2,
+    }
 
 
 def test_a_measurement_goes_without_a_reference_that_is_not_here(make_plan, make_facts):
@@ -173,6 +208,46 @@ def changed(before, after):
     return {kind for kind in before if before[kind] != after[kind]}
 
 
+def test_the_params_of_a_row(make_plan):
+    """The axes, the versions and every setting that its figures are of; each by its name, all in the key."""
+    data = {"mnist": plan.PreparedData("mnist", "0123456789abcdef", "splits", (28, 28, 1), 10)}
+    train = {"learning_rate": 0.1, "momentum": 0.5, "l2": 0.25, "batch_size": 7, "epochs": 3, "examples": 1000}
+    grid = {"runtime": ["onnxruntime"], "quantization": ["float16"], "seed": [5]}
+    planned = only(make_plan(grid, data=data, train=train, threads=2, evaluate={"examples": 300}))
+    axes = {
+        "framework": "pytorch", "dataset": "mnist", "architecture": "lenet5", "recipe": "defaults", "seed": 5, "weights": "trained",
+        "runtime": "onnxruntime", "quantization": "float16", "device": "localhost", "attack": "none",
+    }
+    trained = {f"train_{name}": value for name, value in train.items()}
+    assert planned.params == axes | trained | {
+        "train_optimizer": "sgd", "train_epsilon": None, "train_decay": [],
+        "framework_version": "pytorch 1.0", "runtime_version": "onnxruntime 1.0", "dataset_digest": "0123456789ab",
+        "threads": 2, "eval_examples": 300, "route": "onnx",
+    }
+    assert planned.key == plan.digest({name: value for name, value in planned.params.items() if name != "route"})
+
+
+def test_params_of_attacks_and_of_weights_that_were_taken_over(make_plan):
+    bare, attacked, taken = make_plan(
+        [{}, {"attack": ["fgsm"]}, {"weights": ["same"]}], same_weights_from="tensorflow", attack={"examples": 20},
+    ).cells
+    assert {name: attacked.params[name] for name in attacked.params.keys() - bare.params.keys()}["attack_examples"] == 20
+    assert attacked.params["attack_eps"] == 0.3
+    assert taken.params["weights_from"] == "tensorflow"
+    assert not [name for name in bare.params if name.startswith("attack_") or name == "weights_from"]
+
+
+def test_the_number_of_attacked_examples_is_nothing_to_a_cell_without_attack(make_plan):
+    assert only(make_plan(attack={"examples": 10})).key == only(make_plan()).key
+
+
+def test_rows_that_differ_in_a_training_setting_alone_are_two(make_plan):
+    few, many = (only(make_plan(train={"epochs": epochs})) for epochs in (3, 4))
+    assert few.key != many.key
+    assert {name for name in few.params if few.params[name] != many.params[name]} == {"train_epochs"}
+    assert (few.params["train_epochs"], many.params["train_epochs"]) == (3, 4)
+
+
 EVERYTHING = {"train", "convertexport", "convertdeploy", "evaluate", "attack", "measure"}
 
 
@@ -185,10 +260,11 @@ EVERYTHING = {"train", "convertexport", "convertdeploy", "evaluate", "attack", "
         ({"train": {"epochs": 11}}, EVERYTHING | {"cell"}),  # everything rests on the training
         ({"settings": {"architecture": {"lenet5": {"epochs": 11}}}}, EVERYTHING | {"cell"}),
         ({"settings": {"architecture": {"lenet1": {"epochs": 11}}}}, set()),
-        ({"threads": 2}, EVERYTHING),
-        ({"evaluate": {"examples": 10}}, {"evaluate"}),
+        ({"threads": 2}, EVERYTHING | {"cell"}),
+        ({"evaluate": {"examples": 10}}, {"evaluate", "cell"}),
         ({"settings": {"attack": {"fgsm": {"eps": 0.2}}}}, {"attack", "cell"}),
-        ({"attack": {"examples": 10}}, {"attack"}),
+        ({"attack": {"examples": 10}}, {"attack", "cell"}),
+        ({"transplant_via": "tensorflow"}, set()),  # the way that it goes needs none
         ({"measure": {"blocks": 31}}, {"measure"}),
     ],
 )
@@ -202,9 +278,10 @@ def test_which_settings_change_which_keys(make_plan, content, affected):
     ("changes", "affected"),
     [
         ({"pytorch": {"lock": "another"}}, EVERYTHING),
-        ({"pytorch": {"version": "pytorch 2.0"}}, EVERYTHING),
+        ({"pytorch": {"version": "pytorch 2.0"}}, EVERYTHING | {"cell"}),
         ({"pytorch": {"convert_lock": "another"}}, {"convertexport", "convertdeploy", "evaluate", "attack", "measure"}),
         ({"onnxruntime": {"lock": "another"}}, {"evaluate", "attack", "measure"}),
+        ({"onnxruntime": {"version": "another"}}, {"convertdeploy", "evaluate", "attack", "measure", "cell"}),
         ({"onnxruntime": {"convert_lock": "another"}}, {"convertdeploy", "evaluate", "attack", "measure"}),
         ({"native": {"lock": "another"}}, {"evaluate", "measure"}),
         ({"attacks": {"lock": "another"}}, {"attack"}),
@@ -268,7 +345,17 @@ def tree(tmp_path, monkeypatch):
         ("stages/convert.py", EVERYTHING - {"train"}),
         ("runtimes/onnxruntime.py", {"convertdeploy", "evaluate", "attack", "measure"}),
         ("metrics.py", {"evaluate", "attack"}),
-        ("timing.py", {"measure"}),
+        ("timing.py", {"evaluate", "attack", "measure"}),  # the device's module reads it, whatever the device is asked for
+        ("devices/localhost.py", {"evaluate", "attack", "measure"}),
+        ("work/__init__.py", EVERYTHING),
+        ("work/train.py", EVERYTHING),
+        ("work/convert.py", EVERYTHING - {"train"}),
+        ("work/evaluate.py", {"evaluate"}),
+        ("work/attack.py", {"attack"}),
+        ("work/outcomes.py", {"evaluate", "attack"}),
+        ("work/measure.py", {"measure"}),
+        ("execution.py", set()),
+        ("workers.py", set()),
         ("frameworks/tensorflow.py", set()),
         ("progress.py", set()),
     ],

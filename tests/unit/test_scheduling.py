@@ -11,8 +11,8 @@ from sweep.records import Finished, Result
 from sweep.scheduling import Scheduler, reusable
 
 
-def stage(key, kind="train", /, **inputs):
-    return Stage(kind, {}, inputs, key, f"stage {key}")
+def stage(key, kind="train", /, gpu=False, **inputs):
+    return Stage(kind, {}, inputs, key, f"stage {key}", gpu)
 
 
 def plan(*stages):
@@ -131,8 +131,39 @@ def test_a_measurement_waits_for_a_quiet_host():
     assert started(scheduler) == ["m"]
 
 
+def test_what_waits_for_a_gpu_holds_back_nothing_else():
+    """Two stages that carry most want the one GPU; the second waits for it, and what needs none goes past it."""
+    stages = (stage("g", gpu=True), stage("x", m="g"), stage("h", gpu=True), stage("y", m="h"), stage("a"), stage("b"), stage("c"))
+    scheduler = Scheduler(plan(*stages), {}, slots=3, gpus=1)
+    assert started(scheduler) == ["g", "a", "b"]  # three in all
+    ok(scheduler, "a")
+    assert started(scheduler) == ["c"]
+    ok(scheduler, "g")
+    assert started(scheduler) == ["h"]
+    ok(scheduler, "h")
+    ok(scheduler, "b")
+    assert started(scheduler) == ["x", "y"]
+    assert len(scheduler.running) == 3
+
+
+def test_stages_on_gpus_are_bounded_by_the_slots_too():
+    scheduler = Scheduler(plan(*(stage(key, gpu=True) for key in "abc")), {}, slots=2, gpus=3)
+    assert started(scheduler) == ["a", "b"]
+    assert fail(scheduler, "a", "preempted") == []
+    assert started(scheduler) == ["a"]  # to its own lane again
+
+
+def test_a_measurement_waits_for_what_runs_on_a_gpu():
+    scheduler = Scheduler(plan(stage("g", gpu=True), stage("h", gpu=True), stage("m", "measure")), {}, slots=9, gpus=1)
+    assert started(scheduler) == ["g"]
+    ok(scheduler, "g")
+    assert started(scheduler) == ["h"]
+    ok(scheduler, "h")
+    assert started(scheduler) == ["m"]
+
+
 @pytest.mark.parametrize(("failure_class", "attempts"), [
-    ("preempted", 4), ("timeout", 2), ("env_unavailable", 2), ("device_unavailable", 2), ("tracking_failed", 2), ("unstable", 2),
+    ("preempted", 4), ("timeout", 2), ("env_unavailable", 2), ("tracking_failed", 2), ("internal", 2), ("unheard_of", 1),
     ("oom_host", 1), ("oom_gpu", 1), ("data_unavailable", 1), ("crash_signal", 1), ("train_failed", 1), ("diverged", 1),
 ])
 def test_how_often_a_class_of_failures_is_tried(failure_class, attempts):
@@ -202,6 +233,7 @@ TWO = plan(stage("a"), stage("b", model="a"))
     ({"a": finished("a"), "b": finished("b")}, {"a"}),  # it does not say what it read
     ({"b": finished("b", model="digest of a")}, set()),  # what it read is gone
     ({"a": finished("a", "failed", "timeout"), "b": finished("b", model="digest of a")}, set()),
+    ({"a": finished("a", "failed", "unheard_of"), "b": finished("b", model="digest of a")}, set()),
     ({"a": finished("a", digest="retrained"), "b": finished("b", model="digest of a")}, {"a"}),
     ({"x": finished("x")}, set()),
     ({}, set()),
@@ -226,12 +258,13 @@ def test_every_stage_is_decided_once_and_after_its_inputs(seed):
     for number in range(draw.randint(1, 40)):
         above = draw.sample(stages, min(len(stages), draw.randint(0, 3)))
         kind = "measure" if draw.random() < 0.2 else "train"
-        stages.append(stage(str(number), kind, **{f"role{i}": each.key for i, each in enumerate(above) if each.kind != "measure"}))
+        inputs = {f"role{i}": each.key for i, each in enumerate(above) if each.kind != "measure"}
+        stages.append(stage(str(number), kind, gpu=kind == "train" and draw.random() < 0.3, **inputs))
     whole = plan(*stages)
     done = {key: finished(key, **{role: f"digest of {above}" for role, above in each.inputs.items()})
             for key, each in whole.stages.items() if draw.random() < 0.3}
-    slots = draw.randint(1, 4)
-    scheduler = Scheduler(whole, done, slots)
+    slots, gpus = draw.randint(1, 4), draw.randint(1, 2)
+    scheduler = Scheduler(whole, done, slots, gpus=gpus)
     decided, tries = Counter(scheduler.outcomes.keys()), Counter()
     while not scheduler.finished:
         while (found := scheduler.next()) != "wait":
@@ -239,6 +272,7 @@ def test_every_stage_is_decided_once_and_after_its_inputs(seed):
             assert all(scheduler.outcomes[above].status == "ok" for above in found.inputs.values())
             assert found.key not in scheduler.outcomes
             assert len(scheduler.running) <= slots
+            assert sum(each.gpu for each in scheduler.running.values()) <= gpus
             assert found.kind != "measure" or len(scheduler.running) == 1
         assert scheduler.running, "nothing runs and nothing can start"
         key = draw.choice(sorted(scheduler.running))

@@ -45,6 +45,16 @@ def test_imports_inside_functions_count(tree):
     assert sources.digest(STAGE) != before
 
 
+def test_imports_for_annotations_alone_do_not_count(tree):
+    tree(stage="from typing import TYPE_CHECKING\n\nif TYPE_CHECKING:\n    from sweep import apart\n")
+    before = sources.digest(STAGE)
+    assert sources.imports("sweep.stage") == {"typing", "typing.TYPE_CHECKING"}
+    tree(apart="Y = 2\n")
+    assert sources.digest(STAGE) == before
+    tree(stage="from typing import TYPE_CHECKING\n\nif TYPE_CHECKING:\n    from sweep import near\n")
+    assert sources.digest(STAGE) == before
+
+
 def test_comments_docstrings_and_layout_do_not_count(tree):
     tree(near='"""Words."""\n\n\ndef f(a,\n      b):\n    """More words."""\n    return a  # why\n')
     before = sources.digest(STAGE)

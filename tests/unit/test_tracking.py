@@ -4,7 +4,9 @@ import json
 import os
 import shutil
 import threading
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from mlflow.entities import ViewType
@@ -207,6 +209,53 @@ def test_artifacts_that_were_lost_or_changed_do_not_count(tracker, client, stage
     assert "no readable manifest" in tracker.missing(uri, result.digest)
 
 
+class Remote:
+    """The artifacts of a folder, as a repository that is not on this machine gives them."""
+
+    def __init__(self, folder):
+        self._folder = folder
+
+    def download_artifacts(self, name, to):
+        return shutil.copy(self._folder / name, to)
+
+    def list_artifacts(self):
+        return [
+            SimpleNamespace(path=path.name, is_dir=path.is_dir(), file_size=None if path.is_dir() else path.stat().st_size)
+            for path in self._folder.iterdir()
+        ]
+
+
+def test_artifacts_elsewhere_are_compared_with_their_manifest(tracker, tmp_path, monkeypatch):
+    folder = tmp_path / "remote"
+    folder.mkdir()
+    (folder / "model.bin").write_bytes(b"weights")
+    (folder / "log.txt").write_text("log\n")
+    digest = write_manifest(folder)
+    monkeypatch.setattr(tracking, "get_artifact_repository", lambda _uri: Remote(folder))
+    assert tracker.missing("s3://runs/1", digest) is None
+    assert tracker.missing("s3://runs/1", "another") == "s3://runs/1 holds other files than were recorded"
+    with (folder / "log.txt").open("a") as log:
+        log.write("the last words of a warm worker\n")
+    assert tracker.missing("s3://runs/1", digest) is None
+    (folder / "model.bin").write_bytes(b"half")
+    assert tracker.missing("s3://runs/1", digest) == "s3://runs/1: model.bin is missing or changed"
+    (folder / "model.bin").unlink()
+    assert tracker.missing("s3://runs/1", digest) == "s3://runs/1: model.bin is missing or changed"
+    (folder / "manifest.json").unlink()
+    assert tracker.missing("s3://runs/1", digest).startswith("s3://runs/1 has no readable manifest.json: ")
+
+
+def test_files_that_a_node_uploaded_are_verified_too(tracker, open_tracker, stage_files):
+    result = stage_files("1")
+    _run, uri = tracker.open_stage("1", "k", "train", "label", {})
+    with pytest.raises(OSError, match="artifacts did not arrive"):
+        tracker.commit_stage(replace(result, folder=None))
+    assert open_tracker(owner="later").scan() == {}
+    shutil.copytree(result.folder, local_folder(uri), dirs_exist_ok=True)
+    tracker.commit_stage(replace(result, folder=None))
+    assert open_tracker(owner="later").scan().keys() == {"k"}
+
+
 def test_a_stage_that_runs_does_not_count(tracker, open_tracker):
     tracker.open_stage("1", "k", "train", "label", {})
     assert open_tracker(owner="later").scan() == {}
@@ -392,7 +441,7 @@ def test_stores_that_can_not_be_used(tmp_path, tracker, client, open_tracker):
         Tracker(f"sqlite:///{tmp_path}/text.db", None, "mine", "me")
     with pytest.raises(StoreUnavailable, match="unable to open database file"):
         Tracker(f"sqlite:///{tmp_path}", None, "mine", "me")
-    client.delete_experiment(tracker.experiment_id)
+    client.delete_experiment(tracker.experiment())
     with pytest.raises(StoreUnavailable, match="the experiment 'mine' is deleted in MLflow; restore it, or choose another name"):
         open_tracker()
 
@@ -401,7 +450,7 @@ def test_leases(tracker, open_tracker):
     assert tracker.get_lease() == ""
     tracker.set_lease("me 123")
     assert open_tracker(owner="later").get_lease() == "me 123"
-    assert open_tracker("other").get_lease() == ""
+    assert open_tracker("other").get_lease() == "me 123"  # the store's, not the sweep's
 
 
 def test_a_new_database_is_read_while_it_is_written(tmp_path):

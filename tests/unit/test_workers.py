@@ -23,7 +23,7 @@ LIMITS = Limits(seconds=30.0, memory_bytes=4 << 30)
 GONE_SECONDS = 5.0
 
 PROBE = '''
-import os, runpy, subprocess, sys, types
+import os, runpy, subprocess, sys, time, types
 import numpy as np
 
 def echo(*arrays, **arguments):
@@ -42,6 +42,10 @@ def say(words):
     print(words)
     print(words + " aloud", file=sys.stderr)
     subprocess.run(["echo", words + " from below"])
+
+def sleep(seconds):
+    time.sleep(seconds)
+    return seconds
 
 def start(seconds):
     return subprocess.Popen(["sleep", str(seconds)], start_new_session=True).pid
@@ -175,6 +179,28 @@ def test_a_hang_is_ended_in_time(pool, log):
     assert (failure.failure_class, failure.message) == ("timeout", "took over 0.5 s")
     assert time.monotonic() - started < 5
     assert gone(worker.pid)
+
+
+def test_the_calls_of_a_stage_share_its_time(pool, log, probe):
+    """Each may take a second; together they have 1.2, of which the first takes half."""
+    limits = Limits(1.0, LIMITS.memory_bytes, until=(started := time.monotonic()) + 1.2)
+    with pytest.raises(StageFailed) as raised, pool.borrow(Shape(probe), log) as worker:
+        assert worker.call("sweep.probe:sleep", {"seconds": 0.6}, limits, log)[0] == 0.6
+        worker.call("sweep.probe:sleep", {"seconds": 60}, limits, log)
+    assert raised.value.failure_class == "timeout"
+    assert 1.2 <= time.monotonic() - started < 1.6  # and not 0.6 + 1
+    assert gone(worker.pid)
+
+
+def test_the_memory_of_what_a_worker_started_counts(pool, log, probe):
+    with pool.borrow(Shape(probe), log) as worker:
+        alone = workers.tree_bytes(worker.pid)
+        assert alone == workers.resident_bytes(worker.pid)
+        child, _arrays = worker.call("sweep.probe:start", {"seconds": 60}, LIMITS, log)
+        both = workers.tree_bytes(worker.pid)
+        assert both - workers.resident_bytes(worker.pid) == workers.resident_bytes(child) > 0
+    worker.end()
+    assert workers.tree_bytes(worker.pid) == 0
 
 
 def test_a_memory_hog_is_ended(pool, log):
@@ -337,6 +363,19 @@ def test_threads_and_devices_are_set_in_the_workers_environment(pool, log, monke
     with pool.borrow(Shape(toolchains.default(), **shape), log) as worker:
         environment = dict(line.split("=", 1) for line in Path(f"/proc/{worker.pid}/environ").read_text().split("\0") if "=" in line)
     assert {name: environment.get(name) for name in expected} == expected
+
+
+SECRETS = ("MLFLOW_TRACKING_USERNAME", "AWS_REGION", "RAY_ADDRESS", "HF_TOKEN", "CLIENT_SECRET", "DB_PASSWORD", "GIT_CREDENTIALS")
+
+
+def test_secrets_are_not_in_a_workers_environment(pool, log, monkeypatch):
+    for name in (*SECRETS, "SOMETHING_ELSE"):
+        monkeypatch.setenv(name, "a value")
+    with pool.fresh(Shape(toolchains.default()), log) as worker:
+        environment = dict(line.split("=", 1) for line in Path(f"/proc/{worker.pid}/environ").read_text().split("\0") if "=" in line)
+    assert [name for name in SECRETS if name in environment] == []
+    assert environment["SOMETHING_ELSE"] == "a value"
+    assert environment["PATH"] == os.environ["PATH"]
 
 
 @pytest.mark.parametrize(("command", "message"), [
