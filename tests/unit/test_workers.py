@@ -193,13 +193,12 @@ def test_the_calls_of_a_stage_share_its_time(pool, log, probe):
 
 
 def test_the_memory_of_what_a_worker_started_counts(pool, log, probe):
-    with pool.borrow(Shape(probe), log) as worker:
+    with pool.fresh(Shape(probe), log) as worker:
         alone = workers.tree_bytes(worker.pid)
         assert alone == workers.resident_bytes(worker.pid)
         child, _arrays = worker.call("sweep.probe:start", {"seconds": 60}, LIMITS, log)
         both = workers.tree_bytes(worker.pid)
         assert both - workers.resident_bytes(worker.pid) == workers.resident_bytes(child) > 0
-    worker.end()
     assert workers.tree_bytes(worker.pid) == 0
 
 
