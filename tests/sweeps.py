@@ -1,5 +1,7 @@
 """Sweeps run by the real command in a process of its own, and what they leave: in MLflow, on disk and among the processes."""
 
+import atexit
+import functools
 import os
 import re
 import select
@@ -8,6 +10,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
+import tempfile
 import time
 import uuid
 from collections import Counter
@@ -134,15 +137,27 @@ _SIGNS = {
 
 
 _KEEPER = """
-import ctypes, subprocess, sys
+import ctypes, os, signal, subprocess, sys, threading, time
+from sweep.worker.guard import descendants
+
 ctypes.CDLL(None).prctl(36, 1, 0, 0, 0)  # PR_SET_CHILD_SUBREAPER
 with open(sys.argv[1], "wb") as output:
     command = subprocess.Popen(sys.argv[2:], stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True)
 print(command.pid, flush=True)
-print(command.wait(), flush=True)
+threading.Thread(target=lambda: print(command.wait(), flush=True), daemon=True).start()
 sys.stdin.read()
+while left := descendants(os.getpid()):
+    for pid in left:
+        try:
+            os.kill(pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+    time.sleep(0.02)
 """
-"""Runs a command and stays; whatever the command leaves becomes its child, also from a session of its own."""
+"""Runs a command, tells its process and status, and ends all that is left of it when its own input closes.
+
+It is a subreaper: what a command leaves becomes its child, also from a session of its own.
+"""
 
 
 class Command:
@@ -150,11 +165,11 @@ class Command:
 
     def __init__(self, store: Store, config: Path, arguments: tuple[str, ...]) -> None:
         self._output = store.folder / f"output-{uuid.uuid4().hex}.txt"
-        environment = os.environ | ENVIRONMENT | {"SWEEP_CACHE": str(store.cache)}
+        environment = os.environ | ENVIRONMENT | {"SWEEP_CACHE": str(store.cache), "TMPDIR": _temporary_folder()}
         command = [sys.executable, "-m", "sweep.launch", str(config), *arguments]
         self._keeper = subprocess.Popen(
             [sys.executable, "-c", _KEEPER, str(self._output), *command], cwd=store.folder, env=environment,
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True,
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0, start_new_session=True,
         )
         self.pid = int(self._said())
         self._status: int | None = None
@@ -210,12 +225,9 @@ class Command:
 
     def end(self) -> None:
         """End whatever lives of this command."""
-        while left := self.processes():
-            for process in left:
-                process.send(signal.SIGKILL)
-            time.sleep(0.02)
-        self._ended(10)
-        self._keeper.communicate()
+        said = self._keeper.communicate()[0]
+        if self._status is None:
+            self._status = int(said or -signal.SIGKILL)
 
     def _ended(self, seconds: float) -> bool:
         if self._status is None and select.select([self._keeper.stdout], [], [], seconds)[0]:
@@ -230,6 +242,14 @@ class Command:
 def artifacts(run: Run) -> Path:
     """The folder of a run's artifacts, in a store on this machine."""
     return Path(urlparse(run.info.artifact_uri).path)
+
+
+@functools.cache
+def _temporary_folder() -> str:
+    """For sockets, whose paths must be short, for Ray's logs, and for the host's lock: tests wait for no sweep but their own."""
+    folder = tempfile.mkdtemp(prefix="sweep-test-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder
 
 
 def _empty_database(cache: Path) -> Path:

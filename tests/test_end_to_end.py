@@ -101,7 +101,7 @@ def test_plan_starts_nothing(planned: tuple[Command, int]) -> None:
     assert command.wait() == 0
     assert runs == 0
     # 8 cells of seeds 0 and 1 on the runtime, 2 on the framework itself, 1 of the broken seed; two skips
-    assert "sweep main: 13 cells, 11 to run, 2 skipped" in command.output
+    assert "sweep main: 13 cells, 2 of them skipped" in command.output
     assert "train: 3 distinct, 0 done before, 3 new" in command.output
     assert "skipped 1: fake has no float16" in command.output
     assert "expected cost: unknown" in command.output
