@@ -14,7 +14,7 @@ import pytest
 from sweeps import Command, Process, Store
 
 VICTIMS = ("driver", "worker", "converter", "tracker", "guard", "trial", "actor", "directory")
-KILLS_A_ROUND = 4
+KILLS_A_ROUND = 3
 STARTS = 12
 """How often a command may have to be started until it comes to its end; each start but the last was killed."""
 
@@ -23,7 +23,7 @@ FAKE: dict[str, Any] = {
         "framework": ["fake"], "dataset": ["synthetic"], "architecture": ["linear"], "seed": [0, 1, 2, 3], "runtime": ["fake"],
         "quantization": ["float32", "static_int8"],
     },
-    "options": {"fake": {"sleep_s": 0.4}},
+    "options": {"fake": {"sleep_s": 0.3}},
 }
 FAKE_WITH_ALL: dict[str, Any] = {
     "grid": [
@@ -32,7 +32,7 @@ FAKE_WITH_ALL: dict[str, Any] = {
         FAKE["grid"] | {"seed": [7], "quantization": ["float32", "float16"]},
     ],
     "attack": {"examples": 50},
-    "options": {"fake": {"sleep_s": 0.4, "faults": {"train": {"7": "segfault"}}}},
+    "options": {"fake": {"sleep_s": 0.3, "faults": {"train": {"7": "segfault"}}}},
 }
 REAL: dict[str, Any] = {
     "grid": {
@@ -131,7 +131,7 @@ def test_what_a_worker_has_started_goes_with_it_whoever_is_killed(tmp_path: Path
 
 
 def chaos(
-    store: Store, reference: Reference, draw: random.Random, victims: tuple[str, ...] = VICTIMS, longest_wait: float = 5.0
+    store: Store, reference: Reference, draw: random.Random, victims: tuple[str, ...] = VICTIMS, longest_wait: float = 4.0
 ) -> Counter[str]:
     """Run a sweep until it comes to its end, with kills in between; how many of each kind."""
     config = store.write("chaos", **reference.content)

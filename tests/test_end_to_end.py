@@ -118,7 +118,7 @@ def test_output_to_a_file_is_plain_lines(done: Done, store: Store) -> None:
     label = f"fake linear synthetic defaults seed {BROKEN_SEED}"
     assert f"train of {label}: train_failed: RuntimeError: fault asked for with seed {BROKEN_SEED}" in lines
     assert any(line.startswith("train 2/3, evaluate") for line in lines)
-    assert f"compare:  mlflow ui --backend-store-uri {store.uri}   (experiment 'main')" in lines
+    assert any(f"mlflow ui --backend-store-uri {store.uri}" in line for line in lines)
 
 
 def test_one_sweep_run_holds_the_configuration_and_the_plan(done: Done) -> None:
@@ -222,15 +222,16 @@ def test_the_same_command_again_does_nothing_and_says_so(store: Store, config: P
 
 def test_a_grid_grown_by_one_value_runs_only_the_new_stages(store: Store, config: Path, done: Done) -> None:
     before = {run.info.run_id for run in store.runs("stages")}
-    plan = store.run(config, "--plan", "grid.0.seed=[0,1,2]")
+    grown = f"grid.2.seed=[{BROKEN_SEED},2]"
+    plan = store.run(config, "--plan", grown)
     assert "train: 4 distinct, 3 done before, 1 new" in plan.output
     assert "expected cost: about" in plan.output
-    grown = store.run(config, "grid.0.seed=[0,1,2]")
-    assert grown.wait() == 1
-    assert "14 ok, 1 failed, 2 skipped; 4 rows are new" in grown.output
+    command = store.run(config, grown)
+    assert command.wait() == 1
+    assert "11 ok, 1 failed, 3 skipped; 2 rows are new" in command.output
     new = [run for run in store.runs("stages") if run.info.run_id not in before]
-    # for seed 2: 1 training, 1 export and 2 deployments, 3 evaluations, 1 attack and 2 transfers
-    assert Counter(run.data.tags["stage"] for run in new) == {"train": 1, "convert": 3, "evaluate": 3, "attack": 3}
+    # for seed 2: a training, an export and a deployment, the source's evaluation and the model's
+    assert Counter(run.data.tags["stage"] for run in new) == {"train": 1, "convert": 2, "evaluate": 2}
     assert all("seed 2" in run.info.run_name for run in new)
 
 
@@ -257,7 +258,7 @@ def test_another_sweep_reuses_what_it_shares_and_measures(store: Store, done: Do
 @pytest.mark.parametrize("stop", [Command.interrupt, Command.terminate], ids=["ctrl-c", "sigterm"])
 def test_a_stop_in_the_middle_is_clean_and_the_same_command_goes_on(tmp_path: Path, cache: Path, stop: Any) -> None:
     store = Store(tmp_path / "store", cache)
-    config = store.write("stopped", grid=grid(seed=[0, 1, 2], runtime=["fake"]), options={"fake": {"sleep_s": 1.0}})
+    config = store.write("stopped", grid=grid(seed=[0, 1], runtime=["fake"]), options={"fake": {"sleep_s": 1.0}})
     command = store.start(config)
     command.wait_until(store.finished)
     stop(command)
@@ -271,8 +272,8 @@ def test_a_stop_in_the_middle_is_clean_and_the_same_command_goes_on(tmp_path: Pa
     (sweep,) = store.runs("stopped", stage="sweep")
     assert sweep.info.status == "KILLED"
     assert store.run(config).wait() == 0
-    # 3 trainings, 3 exports, 3 deployments, 3 evaluations of the source and 3 of the model
-    assert store.finished().total() == len(store.finished()) == 15
+    # 2 trainings, 2 exports, 2 deployments, 2 evaluations of the source and 2 of the model
+    assert store.finished().total() == len(store.finished()) == 10
     assert {run.data.tags["status"] for run in store.cells("stopped").values()} == {"ok"}
 
 
