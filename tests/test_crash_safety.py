@@ -102,7 +102,7 @@ def test_a_killed_sweep_of_real_models_ends_as_an_undisturbed_one(tmp_path: Path
     reference = undisturbed(tmp_path, cache, REAL)
     assert reference.status == 0
     store = Store(tmp_path / "store", cache)
-    killed = chaos(store, reference, random.Random(3), ("driver", "worker", "converter", "tracker"), kills=4, longest_wait=15.0)
+    killed = chaos(store, reference, random.Random(3), ("driver", "worker", "converter", "tracker"), kills=4, longest_wait=6.0)
     same(store, reference)
     print(f"killed {dict(killed)}", flush=True)
 
@@ -147,12 +147,15 @@ def chaos(
         command = store.start(config)
         while command.running and due:
             pause(command, draw.uniform(0, longest_wait))
-            if (victim := choose(store, command, due[0], draw)) and victim.send(signal.SIGKILL):
+            while not (victim := choose(store, command, due[0], draw)) and command.running:
+                time.sleep(0.05)
+            if victim and victim.send(signal.SIGKILL):
                 killed[due.pop(0)] += 1
         status = command.wait()
         assert not (left := command.left_over()), (left, command.output)
         assert status in (reference.status, 1, 2, -signal.SIGKILL), command.output
         if status == reference.status and not undone(store, reference):
+            assert killed, "the sweep was done before anything could be killed"
             return killed
     raise AssertionError(f"not done after {STARTS} starts, {dict(killed)} killed:\n{command.output}")
 
