@@ -1,6 +1,7 @@
 """What each kind of component offers: protocols that modules of plain functions satisfy.
 
-Arrays are NumPy at every seam. Images: float32 (N, H, W, C) in [0, 1]; labels: int64 (N,); outputs: logits, float32 (N, classes).
+Arrays are NumPy at every seam. Inputs: images float32 (N, H, W, C) in [0, 1], or token ids int32 (N, T); labels: int64 (N,); outputs:
+logits, float32 (N, classes).
 A backend states facts; the core decides by facts and never by name. Worker-side modules keep to syntax that Python 3.6 parses.
 
 A **model folder** is what stages hand to each other:
@@ -10,7 +11,7 @@ A **model folder** is what stages hand to each other:
     <file>          the deployed file (or folder) in the stated format
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypedDict
@@ -33,6 +34,8 @@ class FrameworkFacts(TypedDict):
     converters: list[str]  # further packages that `export` needs, whose versions decide what it writes
     exports: list[str]  # formats that `export` writes; `native` is its own
     layers: list[str]  # kinds of neutral layers that `build` knows
+    own: dict[str, dict[str, Any]]  # by kind of layer, what it takes for a field that the list leaves open; as `sweep.layers.AGREED`
+    variants: dict[str, dict[str, list[Any]]]  # by kind and field, the values that `build` knows, where it doesn't know all
     optimizers: list[str]
     gradients: list[str]  # of `loss`, `class`
     float64: bool  # whether `build` takes dtype="float64"
@@ -69,11 +72,11 @@ class Framework(Protocol):
     def set_options(self, options: dict[str, Any]) -> None:
         """Only where FACTS["options"] is not empty: the sweep's `options.<framework>`."""
 
-    def resolve(self, layers: Layers, recipe: str) -> Layers:
-        """The list with every None filled: the framework's own default under `defaults`, the agreed value else."""
-
     def build(self, layers: Layers, recipe: str, seed: int, dtype: str = "float32") -> Any:
-        """A freshly initialised model. `layers` must be resolved; `defaults` takes the framework's initialisers, else the list's."""
+        """A freshly initialised model. `layers` must be resolved (`sweep.layers.resolved`). The recipe `defaults` takes the framework's
+        own initialisers and whatever else it does unless told; else kernels are drawn by the list's and the other parameters are
+        `sweep.initial.constants`: by the framework's generator under `matched`, `sweep.initial.weights` under `identical`. All the
+        parameters of the list are trained, and nothing else is, but for what `defaults` may add (a second bias of an lstm)."""
 
     def count_parameters(self, model: Any) -> int:
         """As the framework itself counts them, batch norm's moving statistics included."""
@@ -87,21 +90,29 @@ class Framework(Protocol):
     def train(
         self, model: Any, images: np.ndarray, labels: np.ndarray, plan: TrainingPlan, permutations: np.ndarray | None
     ) -> Iterator[EpochReport]:
-        """Train in place, yielding after each epoch; a caller may predict between. `permutations` (epochs, N) fixes the order of
-        the examples (recipe `identical`); None lets the framework draw it from the plan's seed. Raises FloatingPointError where the
-        loss is not finite."""
+        """Train in place, yielding after each epoch; a caller may predict or read weights between. `permutations` (epochs, M), M <= N,
+        says which examples an epoch takes, in which order (recipe `identical`); None lets the framework draw an order of all from the
+        plan's seed. Raises FloatingPointError where the loss is not finite."""
+
+    def weight_gradients(self, model: Any, images: np.ndarray, labels: np.ndarray) -> dict[str, np.ndarray]:
+        """d mean cross-entropy of the batch / d weights, by canonical name for what is trained (no moving statistics), as the first
+        step of a training computes it: batch norms take the batch's statistics. Changes nothing in the model."""
 
     def predict(self, model: Any, images: np.ndarray, batch_size: int = 256) -> np.ndarray:
         """Logits (N, classes) in the model's dtype, inference mode; the result does not depend on batch_size beyond rounding."""
 
     def loss_gradient(self, model: Any, images: np.ndarray, labels: np.ndarray) -> np.ndarray:
-        """d cross-entropy / d images per example (not averaged over the batch), shaped like images; inference mode."""
+        """d cross-entropy / d images per example (not averaged over the batch), shaped like images; inference mode. Not for tokens."""
 
     def class_gradient(self, model: Any, images: np.ndarray, classes: np.ndarray | None = None) -> np.ndarray:
-        """d logit / d images: (N, classes, H, W, C), or (N, H, W, C) for one class per example (int64 (N,)); inference mode."""
+        """d logit / d images: (N, classes, H, W, C), or (N, H, W, C) for one class per example (int64 (N,)); inference mode.
+        Not for tokens."""
 
     def layer_outputs(self, model: Any, images: np.ndarray) -> dict[str, np.ndarray]:
-        """Outputs by neutral layer name, channels last, inference mode."""
+        """Outputs by neutral layer name, channels last, inference mode; the input's too."""
+
+    def run_layer(self, model: Any, name: str, inputs: Sequence[np.ndarray]) -> np.ndarray:
+        """The output of one layer alone on what it would read, channels last, inference mode."""
 
     def save(self, model: Any, folder: Path) -> str:
         """Write the framework's native file, without optimizer state; returns its name within folder."""
@@ -137,7 +148,7 @@ class Runtime(Protocol):
         """Only where FACTS["options"] is not empty: the sweep's `options.<runtime>`, with the cell's `seed`."""
 
     def convert(self, source: Path, source_format: str, folder: Path, quantization: str, calibration: np.ndarray | None) -> str:
-        """Write the deployed file; returns its name within folder. `calibration` is images (M, H, W, C), given when the row needs them."""
+        """Write the deployed file; returns its name within folder. `calibration` is inputs of the model, given when the row needs them."""
 
     def open(self, path: Path, threads: int, details: Mapping[str, Any]) -> Any:
         """A session on a deployed file; `details` is the folder's model.json."""
@@ -171,6 +182,13 @@ class Samples:
     facts: dict[str, str] = field(default_factory=dict)
 
 
+class Timed(NamedTuple):
+    """A model to be measured: where its worker comes from, and the arguments of `sweep.stages.measure.prepare`."""
+
+    bench: Bench
+    arguments: Mapping[str, Any]
+
+
 class DeviceFacts(TypedDict):
     """What a device states of itself."""
 
@@ -185,19 +203,18 @@ class Device(Protocol):
     def run(self, bench: Bench, function: str, arguments: Mapping[str, Any]) -> Any:
         """Run `sweep.stages.evaluate:run` or `:predict` with these arguments on the device; files are written where they say."""
 
-    def measure(
-        self, bench: Bench, candidate: Mapping[str, Any], reference: Mapping[str, Any] | None, processes: int, blocks: int, seed: int
-    ) -> Samples:
+    def measure(self, candidate: Timed, reference: Timed | None, processes: int, blocks: int, seed: int) -> Samples:
         """Latency, load, memory and energy of the candidate, interleaved with the reference; by `sweep.timing`'s protocol."""
 
 
 class Architecture(Protocol):
     """A network as a neutral list."""
 
-    PARAMETERS: dict[tuple[tuple[int, int, int], int], int]  # (input shape, classes) -> asserted parameter count
+    PARAMETERS: dict[tuple[Any, ...], int]  # arguments of `layers` -> asserted parameter count, as resolved where formulas are equal
 
-    def layers(self, input_shape: tuple[int, int, int], classes: int) -> Layers:
-        """The neutral list (`sweep.layers`). Raises ValueError where the input is too small."""
+    def layers(self, input_shape: tuple[int, ...], classes: int, vocabulary: int | None = None) -> Layers:
+        """The neutral list (`sweep.layers`) for images (H, W, C), or for texts (T,) of token ids below `vocabulary`. Raises ValueError
+        where the input is of the other kind or too small. Architectures for images alone need not take `vocabulary`."""
 
 
 class Source(NamedTuple):
@@ -208,9 +225,11 @@ class Source(NamedTuple):
 
 
 class Dataset(Protocol):
-    """A labelled image set. The first source that exists is read; each kind of source is recorded."""
+    """A labelled set of images or texts. The first source that exists is read; each kind of source is recorded."""
 
-    SHAPE: tuple[int, int, int]
+    INPUT: str  # `images` or `tokens`
+    SHAPE: tuple[int, int, int]  # (H, W, C); images only
+    SETTINGS: dict[str, int]  # what `read` takes besides the source, with defaults; for tokens `length` and `vocabulary`, at least
     CLASSES: list[str]
     LICENCE: str  # or "none stated"
     CITATION: str
@@ -219,8 +238,9 @@ class Dataset(Protocol):
     def find(self, folders: list[Path], allow_subset: bool) -> Source | None:
         """The first known layout in these folders (or the packages installed here); a subset of the set only where allowed."""
 
-    def read(self, source: Source) -> dict[str, np.ndarray]:
-        """`x_train`, `y_train`, `x_test`, `y_test`: uint8 (N, H, W, C), int64 (N,). Raises ValueError for a damaged file."""
+    def read(self, source: Source, **settings: int) -> dict[str, np.ndarray]:
+        """`x_train`, `y_train`, `x_test`, `y_test`: images uint8 (N, H, W, C), or token ids int32 (N, length) below `vocabulary`; labels
+        int64 (N,). For tokens also `words`, str (vocabulary,): what each id stands for. Raises ValueError for a damaged file."""
 
     def download(self, folder: Path) -> Source:
         """Fetch into folder with a pinned SHA-256 and an atomic rename. Raises OSError."""
