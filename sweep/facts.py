@@ -4,24 +4,32 @@ import hashlib
 import json
 import os
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sweep import attacks, components, sources, toolchains
-from sweep.errors import StageFailed
+from sweep import attacks, sources, toolchain
+from sweep.config import nearest
+from sweep.errors import ConfigError, StageFailed
+from sweep.toolchain import DEFAULT, KINDS, Offer, Toolchain
 from sweep.workers import Limits, Pool, Shape
 
-KINDS = ("frameworks", "runtimes")
-ASK_LIMITS = Limits(seconds=180.0, memory_bytes=16 << 30)
+ASK_LIMITS = Limits(seconds=90.0, memory_bytes=16 << 30)
+
+Described = dict[str, dict[str, Any]]
+Modules = dict[str, list[str]]
 
 
 @dataclass(frozen=True)
 class Component:
     """A framework or runtime as one toolchain has it; `missing` says why it can't be used, "" where it can."""
 
-    name: str
+    kind: str  # `frameworks` or `runtimes`
+    name: str  # the value on the grid's axis, with its version where one is said
+    module: str
+    toolchain: str
     facts: Mapping[str, Any]
     version: str
     lock: str  # digest of the packages that it runs with
@@ -31,58 +39,104 @@ class Component:
 
 @dataclass(frozen=True)
 class Facts:
-    """Every framework and runtime by name."""
+    """Frameworks and runtimes by the values of their axes: those of the default toolchain, and those that were asked for."""
 
     frameworks: Mapping[str, Component]
     runtimes: Mapping[str, Component]
     attacks: Component  # the library that all attacks come from
 
+    def broken_toolchains(self) -> list[str]:
+        """One line for each toolchain but the default one that was asked and can't be used."""
+        asked = [*self.frameworks.values(), *self.runtimes.values()]
+        return list(dict.fromkeys(component.missing for component in asked if component.missing and component.toolchain != DEFAULT))
 
-def gather(cache: Path) -> Facts:
-    """The facts of the default toolchain. A toolchain that dies or hangs on import makes its components missing, with the reason."""
-    toolchain = toolchains.default()
-    modules = tuple(f"sweep.{kind}.{name}" for kind in KINDS for name in components.names(kind))
-    key = hashlib.sha256(f"{toolchain.lock}{sources.digest(('sweep.worker.describe', *modules))}".encode()).hexdigest()[:24]
-    kept = cache / "facts" / f"{key}.json"
-    if kept.is_file():
-        return _facts(json.loads(kept.read_text()))
-    described = _ask(toolchain)
-    facts = _facts(described)
-    if not any(component.missing for kind in (facts.frameworks, facts.runtimes) for component in kind.values()):
-        _keep(kept, described)
+
+def gather(cache: Path, wanted: Mapping[str, Iterable[str]]) -> Facts:
+    """The facts of the default toolchain's components and of the wanted ones, by kind (`frameworks`, `runtimes`).
+
+    A toolchain that is not there, or dies or hangs on import, makes its components missing, with the reason. Raises ConfigError for a
+    version that the default toolchain does not have.
+    """
+    offered = {kind: _offers(kind, wanted.get(kind, ())) for kind in KINDS}
+    asked: dict[str, Modules] = {DEFAULT: {}}
+    for kind, offers in offered.items():
+        for offer in offers.values():
+            modules = asked.setdefault(offer.toolchain, {}).setdefault(kind, [])
+            if offer.module not in modules:
+                modules.append(offer.module)
+    with ThreadPoolExecutor(len(asked)) as threads:
+        answers = {name: threads.submit(_described, cache, name, modules) for name, modules in asked.items()}
+        described = {name: answer.result() for name, answer in answers.items()}
+    kinds = {
+        kind: {value: _component(kind, value, offer, described[offer.toolchain][kind][offer.module]) for value, offer in offers.items()}
+        for kind, offers in offered.items()
+    }
+    library = Offer(DEFAULT, attacks.DISTRIBUTION)
+    facts = Facts(**kinds, attacks=_component("attacks", library.module, library, described[DEFAULT]["packages"][library.module]))
+    _check_versions(offered, facts)
     return facts
 
 
-def _ask(toolchain: toolchains.Toolchain) -> dict[str, dict[str, Any]]:
+def _offers(kind: str, wanted: Iterable[str]) -> dict[str, Offer]:
+    known = toolchain.offers(kind)
+    found = {value: offer for value, offer in known.items() if offer.toolchain == DEFAULT}
+    for value in wanted:
+        offer = toolchain.offer(kind, value)
+        assert offer is not None, f"{value} went through the check of the sweep file"
+        found[value] = offer
+    return found
+
+
+def _check_versions(offered: Mapping[str, Mapping[str, Offer]], facts: Facts) -> None:
+    for kind, offers in offered.items():
+        for value, offer in offers.items():
+            component = getattr(facts, kind)[value]
+            if offer.version and not component.missing and not toolchain.is_version(component.version, offer.version):
+                name = toolchain.base(value)
+                versions = [f"{name}@{component.version}", *(known for known in toolchain.offers(kind) if known.startswith(f"{name}@"))]
+                raise ConfigError(f"grid.{kind[:-1]}: there is no {value!r} here{nearest(value, versions)}")
+
+
+def _described(cache: Path, name: str, modules: Modules) -> Described:
+    """What a toolchain says of these modules, or why it says nothing."""
+    packages = [attacks.DISTRIBUTION] if name == DEFAULT else []
+    try:
+        chosen = toolchain.named(name)
+        paths = tuple(f"sweep.{kind}.{module}" for kind, names in modules.items() for module in names)
+        state = json.dumps([chosen.lock, sources.digest(("sweep.worker.describe", *paths)), modules])
+        kept = cache / "facts" / f"{hashlib.sha256(state.encode()).hexdigest()[:24]}.json"
+        if kept.is_file():
+            found: Described = json.loads(kept.read_text())
+            return found
+        found = _ask(chosen, modules, packages)
+    except StageFailed as failure:
+        reason = failure.message if failure.message.startswith("toolchain") else f"toolchain {name}: {failure.message}"
+        nothing: Described = {kind: {module: {"missing": reason} for module in names} for kind, names in modules.items()}
+        return nothing | {"packages": dict.fromkeys(packages, {"missing": reason})}
+    if not any("missing" in entry for entries in found.values() for entry in entries.values()):
+        _keep(kept, found)
+    return found
+
+
+def _ask(chosen: Toolchain, modules: Modules, packages: list[str]) -> Described:
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder) / "log.txt"
         pool = Pool(keep=0, recycle_bytes=0)
         try:
-            with pool.fresh(Shape(toolchain), log) as worker:
-                asked = {"kinds": KINDS, "packages": [attacks.DISTRIBUTION]}
-                described, _arrays = worker.call("sweep.worker.describe:run", asked, ASK_LIMITS, log)
-        except StageFailed as failure:
-            reason = f"toolchain {toolchain.name}: {failure.message}"
-            missing = {"missing": reason}
-            nothing = {kind: dict.fromkeys(components.names(kind), missing) for kind in KINDS}
-            return nothing | {"packages": {attacks.DISTRIBUTION: missing}}
+            with pool.fresh(Shape(chosen), log) as worker:
+                described, _arrays = worker.call("sweep.worker.describe:run", {"modules": modules, "packages": packages}, ASK_LIMITS, log)
         finally:
             pool.close()
-    return described
+    return dict(described)
 
 
-def _facts(described: Mapping[str, Mapping[str, Any]]) -> Facts:
-    kinds = {kind: {name: _component(name, entry) for name, entry in described[kind].items()} for kind in KINDS}
-    return Facts(**kinds, attacks=_component(attacks.DISTRIBUTION, described["packages"][attacks.DISTRIBUTION]))
-
-
-def _component(name: str, entry: Mapping[str, Any]) -> Component:
+def _component(kind: str, value: str, offer: Offer, entry: Mapping[str, Any]) -> Component:
     if "missing" in entry:
-        return Component(name, {}, "", "", "", entry["missing"])
-    return Component(name, entry["facts"], entry["version"], entry["lock"], entry["convert_lock"])
+        return Component(kind, value, offer.module, offer.toolchain, {}, "", "", "", entry["missing"])
+    return Component(kind, value, offer.module, offer.toolchain, entry["facts"], entry["version"], entry["lock"], entry["convert_lock"])
 
 
-def _keep(path: Path, described: Any) -> None:
+def _keep(path: Path, described: Described) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False) as file:
         json.dump(described, file)

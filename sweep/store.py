@@ -1,9 +1,8 @@
 """Where a sweep's ledger is: every URI and path made absolute once, in the driver, and tried before any work."""
 
-import os
-import tempfile
 from pathlib import Path
 
+from sweep.cache import writable
 from sweep.config import Sweep
 from sweep.errors import StoreUnavailable
 from sweep.ledger import StoreAddress
@@ -23,28 +22,9 @@ def address(sweep: Sweep, owner: str, reads_only: bool = False) -> StoreAddress:
         folder = Path("mlruns").absolute()
     else:
         raise StoreUnavailable(f"store.tracking_uri: {uri!r} is neither a database file ({SQLITE}path) nor a server (http:// or https://)")
-    _writable(folder)
+    writable(folder)
     if artifacts is not None and "://" not in artifacts:
         artifacts = Path(artifacts).absolute().as_uri()
     if artifacts is not None and (local := local_folder(artifacts)):
-        _writable(local)
+        writable(local)
     return StoreAddress(uri, artifacts, str(folder), sweep.name, owner, reads_only)
-
-
-def cache_folder() -> Path:
-    """Where decoded data sets and facts are kept between sweeps: SWEEP_CACHE, else `sweep` in the user's cache folder.
-
-    Raises StoreUnavailable where it can't be written.
-    """
-    folder = Path(os.environ.get("SWEEP_CACHE") or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "sweep").absolute()
-    _writable(folder)
-    return folder
-
-
-def _writable(folder: Path) -> None:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=folder):
-            pass
-    except OSError as error:
-        raise StoreUnavailable(f"the output folder {folder} can't be written: {error.strerror}") from None

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from sweep.errors import Raised, StageFailed, class_of_death
-from sweep.toolchains import Toolchain
+from sweep.toolchain import Toolchain
 from sweep.worker import wire
 from sweep.worker.guard import has_variable
 from sweep.worker.serve import KEY_VARIABLE

@@ -1,9 +1,13 @@
-"""What a toolchain offers: facts, version and lock of every framework and runtime that its interpreter can import."""
+"""What a toolchain offers: facts, version and lock of the frameworks and runtimes that its interpreter can import."""
 
 import hashlib
-import importlib.metadata
 import re
 import sys
+
+try:
+    from importlib import metadata
+except ImportError:  # before Python 3.8
+    metadata = None  # type: ignore[assignment]
 
 from sweep import components
 
@@ -13,14 +17,20 @@ VARIANTS = ("", "-cpu", "-gpu")
 _REQUIREMENT = re.compile(r"\s*([A-Za-z0-9][A-Za-z0-9._-]*)")
 
 
-def run(kinds, packages):
-    """By kind and name: {"facts", "version", "lock", "convert_lock"}, or {"missing": why} where its packages do not import here; and
-    under "packages", by distribution, the same without facts.
+def run(modules, packages):
+    """Of `modules`, lists of names by kind, by kind and name: {"facts", "version", "lock", "convert_lock"}, or {"missing": why} where its
+    packages do not import here; and under "packages", by distribution, the same without facts.
 
     `lock` covers what a component runs with, `convert_lock` also what it exports or converts with.
     """
-    found = {kind: {name: _component(kind, name) for name in components.names(kind)} for kind in kinds}
+    found = {kind: {name: _component(kind, name) for name in names} for kind, names in modules.items()}
     return dict(found, packages={name: _package(name) for name in packages})
+
+
+def version(name):
+    """The version of an installed distribution, None where there is none."""
+    found = _installed(name)
+    return found and found.version
 
 
 def _package(name):
@@ -44,13 +54,39 @@ def _component(kind, name):
     return {"facts": facts, "version": version, "lock": lock(own), "convert_lock": lock(own + facts["converters"])}
 
 
+class _Installed:
+    """A distribution's version and the names of what it requires."""
+
+    def __init__(self, version, requires):
+        self.version = version
+        self.requires = requires
+
+
 def _installed(name):
     for variant in VARIANTS:
-        try:
-            return importlib.metadata.distribution(name + variant)
-        except importlib.metadata.PackageNotFoundError:
-            pass
+        found = _by_metadata(name + variant) if metadata else _by_setuptools(name + variant)
+        if found:
+            return found
     return None
+
+
+def _by_metadata(name):
+    try:
+        found = metadata.distribution(name)
+    except metadata.PackageNotFoundError:
+        return None
+    required = [_REQUIREMENT.match(line).group(1) for line in found.requires or [] if "extra ==" not in line]
+    return _Installed(found.version, required)
+
+
+def _by_setuptools(name):
+    import pkg_resources
+
+    try:
+        found = pkg_resources.get_distribution(name)
+    except pkg_resources.DistributionNotFound:
+        return None
+    return _Installed(found.version, [requirement.project_name for requirement in found.requires()])
 
 
 def lock(distributions):
@@ -67,7 +103,7 @@ def lock(distributions):
         if found is None:
             continue  # required for an extra or another platform
         versions[name] = found.version
-        queue.extend(_REQUIREMENT.match(line).group(1) for line in found.requires or [] if "extra ==" not in line)
+        queue.extend(found.requires)
     text = "\n".join([sys.version.split()[0]] + ["{}=={}".format(*item) for item in sorted(versions.items())])
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 

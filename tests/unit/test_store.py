@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from sweep import store
+from sweep import cache, store
 from sweep.errors import StoreUnavailable
 
 
@@ -59,12 +59,12 @@ def test_the_cache(here, monkeypatch):
     monkeypatch.setenv("HOME", str(here / "home"))
     monkeypatch.delenv("SWEEP_CACHE", raising=False)
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
-    assert store.cache_folder() == here / "home" / ".cache" / "sweep"
+    assert cache.cache_folder() == here / "home" / ".cache" / "sweep"
     monkeypatch.setenv("XDG_CACHE_HOME", str(here / "xdg"))
-    assert store.cache_folder() == here / "xdg" / "sweep"
+    assert cache.cache_folder() == here / "xdg" / "sweep"
     monkeypatch.setenv("SWEEP_CACHE", "own")
-    assert store.cache_folder() == here / "own"
+    assert cache.cache_folder() == here / "own"
     assert Path("own").is_dir()
     monkeypatch.setenv("SWEEP_CACHE", "/proc/own")
     with pytest.raises(StoreUnavailable, match="the output folder /proc/own can't be written"):
-        store.cache_folder()
+        cache.cache_folder()

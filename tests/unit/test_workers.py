@@ -13,9 +13,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sweep import toolchains, workers
+from sweep import toolchain, workers
 from sweep.errors import StageFailed
-from sweep.toolchains import Toolchain
+from sweep.toolchain import Toolchain
 from sweep.workers import Limits, Pool, Raised, Shape
 
 FAULT = "sweep.frameworks._faults:fault"
@@ -129,7 +129,7 @@ def _state(pid):
 
 def failure_of(pool, log, kind, limits=LIMITS, shape=None):
     """What a call that performs a fault raises, and the worker."""
-    with pytest.raises(StageFailed) as raised, pool.borrow(shape or Shape(toolchains.default()), log) as worker:
+    with pytest.raises(StageFailed) as raised, pool.borrow(shape or Shape(toolchain.default()), log) as worker:
         worker.call(FAULT, {"kind": kind, "seed": 7}, limits, log)
     return raised.value, worker
 
@@ -139,7 +139,7 @@ def failure_while(pool, log, act):
     seen = []
 
     def hang():
-        with pool.borrow(Shape(toolchains.default()), log) as worker:
+        with pool.borrow(Shape(toolchain.default()), log) as worker:
             seen.append(worker)
             threading.Timer(0.3, act, (worker,)).start()
             worker.call(FAULT, {"kind": "hang", "seed": 0}, LIMITS, log)
@@ -240,12 +240,12 @@ def test_what_a_worker_left_behind_goes_when_the_worker_does(pool, log, probe):
 OWNER = '''
 import sys, threading, time
 from pathlib import Path
-from sweep import toolchains
+from sweep import toolchain
 from sweep.workers import Limits, Pool, Shape
 
 pool, log = Pool(keep=4, recycle_bytes=4 << 30), Path(sys.argv[1])
 def run(threads, kind):
-    with pool.borrow(Shape(toolchains.default(), threads), log) as worker:
+    with pool.borrow(Shape(toolchain.default(), threads), log) as worker:
         worker.call("sweep.frameworks._faults:fault", {"kind": kind, "seed": 0}, Limits(600.0, 1 << 40), log)
 for number in (1, 2):
     threading.Thread(target=run, args=(number, "hang_with_child"), daemon=True).start()
@@ -275,7 +275,7 @@ def test_a_pool_outlives_its_guard(log):
     failure, worker = failure_while(pool, log, lambda _worker: os.kill(pool._guard._process.pid, signal.SIGKILL))
     assert failure.failure_class == "preempted"
     assert gone(worker.pid)
-    with pool.borrow(Shape(toolchains.default()), log) as another:
+    with pool.borrow(Shape(toolchain.default()), log) as another:
         assert another.call("sweep.layers:count", {"layers": []}, LIMITS, log)[0] == 0
     pool.close()
     assert gone(another.pid)
@@ -283,11 +283,11 @@ def test_a_pool_outlives_its_guard(log):
 
 def test_idle_workers_that_went_with_the_guard_are_not_handed_out(log):
     pool = Pool(keep=2, recycle_bytes=4 << 30)
-    with pool.borrow(Shape(toolchains.default()), log) as worker:
+    with pool.borrow(Shape(toolchain.default()), log) as worker:
         pass
     os.kill(pool._guard._process.pid, signal.SIGKILL)
     assert gone(worker.pid)
-    with pool.borrow(Shape(toolchains.default()), log) as another:
+    with pool.borrow(Shape(toolchain.default()), log) as another:
         assert another.pid != worker.pid
         assert another.call("sweep.layers:count", {"layers": []}, LIMITS, log)[0] == 0
     pool.close()
@@ -296,7 +296,7 @@ def test_idle_workers_that_went_with_the_guard_are_not_handed_out(log):
 def test_a_worker_may_be_ended_by_another_thread_while_it_is_called(log):
     """As the model's side of an attack is, when the attacker has died. The guard and its other workers stay."""
     pool = Pool(keep=2, recycle_bytes=4 << 30)
-    with pool.borrow(Shape(toolchains.default(), threads=2), log) as bystander:
+    with pool.borrow(Shape(toolchain.default(), threads=2), log) as bystander:
         failure, worker = failure_while(pool, log, lambda worker: worker.end())
         assert failure.failure_class == "preempted"
         assert worker.end() == -signal.SIGKILL  # once more does nothing
@@ -306,8 +306,8 @@ def test_a_worker_may_be_ended_by_another_thread_while_it_is_called(log):
 
 def test_the_same_shape_gets_the_same_worker_and_another_shape_another(log):
     pool = Pool(keep=4, recycle_bytes=4 << 30)
-    one, two = Shape(toolchains.default()), Shape(toolchains.default(), threads=2)
-    on_gpu = Shape(toolchains.default(), gpus=("0",))
+    one, two = Shape(toolchain.default()), Shape(toolchain.default(), threads=2)
+    on_gpu = Shape(toolchain.default(), gpus=("0",))
     pids = []
     for shape in (one, two, one, on_gpu, two):
         with pool.borrow(shape, log) as worker:
@@ -327,7 +327,7 @@ def test_the_same_shape_gets_the_same_worker_and_another_shape_another(log):
 
 def test_the_least_recently_used_worker_goes_first(log):
     pool = Pool(keep=2, recycle_bytes=4 << 30)
-    shapes = [Shape(toolchains.default(), threads=number) for number in (1, 2, 3)]
+    shapes = [Shape(toolchain.default(), threads=number) for number in (1, 2, 3)]
 
     def used(shape):
         with pool.borrow(shape, log) as worker:
@@ -344,7 +344,7 @@ def test_the_least_recently_used_worker_goes_first(log):
 
 def test_a_worker_that_has_grown_is_not_kept(log):
     pool = Pool(keep=2, recycle_bytes=1)
-    with pool.borrow(Shape(toolchains.default()), log) as worker:
+    with pool.borrow(Shape(toolchain.default()), log) as worker:
         worker.call("sweep.layers:count", {"layers": []}, LIMITS, log)
     assert gone(worker.pid)
     pool.close()
@@ -359,7 +359,7 @@ def test_a_worker_that_has_grown_is_not_kept(log):
 def test_threads_and_devices_are_set_in_the_workers_environment(pool, log, monkeypatch, shape, expected):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "5")
     monkeypatch.setenv("OMP_NUM_THREADS", "17")
-    with pool.borrow(Shape(toolchains.default(), **shape), log) as worker:
+    with pool.borrow(Shape(toolchain.default(), **shape), log) as worker:
         environment = dict(line.split("=", 1) for line in Path(f"/proc/{worker.pid}/environ").read_text().split("\0") if "=" in line)
     assert {name: environment.get(name) for name in expected} == expected
 
@@ -370,7 +370,7 @@ SECRETS = ("MLFLOW_TRACKING_USERNAME", "AWS_REGION", "RAY_ADDRESS", "HF_TOKEN", 
 def test_secrets_are_not_in_a_workers_environment(pool, log, monkeypatch):
     for name in (*SECRETS, "SOMETHING_ELSE"):
         monkeypatch.setenv(name, "a value")
-    with pool.fresh(Shape(toolchains.default()), log) as worker:
+    with pool.fresh(Shape(toolchain.default()), log) as worker:
         environment = dict(line.split("=", 1) for line in Path(f"/proc/{worker.pid}/environ").read_text().split("\0") if "=" in line)
     assert [name for name in SECRETS if name in environment] == []
     assert environment["SOMETHING_ELSE"] == "a value"
@@ -386,7 +386,7 @@ def test_a_toolchain_that_does_not_come_up(pool, log, command, message):
     with pytest.raises(StageFailed) as raised, pool.borrow(Shape(Toolchain("broken", command, "")), log):
         pass
     assert (raised.value.failure_class, raised.value.message) == ("env_unavailable", message)
-    with pool.borrow(Shape(toolchains.default()), log) as worker:  # the others are not harmed
+    with pool.borrow(Shape(toolchain.default()), log) as worker:  # the others are not harmed
         assert worker.call("sweep.layers:count", {"layers": []}, LIMITS, log)[0] == 0
 
 
@@ -457,11 +457,11 @@ def test_ctrl_c_does_not_reach_workers(tmp_path, log):
     script.write_text(textwrap.dedent('''
         import os, signal, sys
         from pathlib import Path
-        from sweep import toolchains
+        from sweep import toolchain
         from sweep.workers import Limits, Pool, Shape
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         pool, log = Pool(keep=1, recycle_bytes=4 << 30), Path(sys.argv[1])
-        with pool.borrow(Shape(toolchains.default()), log) as worker:
+        with pool.borrow(Shape(toolchain.default()), log) as worker:
             os.killpg(os.getpgrp(), signal.SIGINT)
             print(worker.call("sweep.layers:count", {"layers": []}, Limits(30.0, 1 << 40), log)[0], pool._guard.alive())
         pool.close()

@@ -1,0 +1,172 @@
+"""Creating a toolchain's environment from its lock, and proving it by a forward pass.
+
+An environment counts once its record is written, which is the last step: one that was interrupted, at whatever point, is made anew.
+"""
+
+import contextlib
+import fcntl
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from sweep.errors import StageFailed, SweepError
+from sweep.toolchain import RECORD, Definition, Toolchain, of
+from sweep.workers import Limits, Pool, Shape
+
+CHECK_LIMITS = Limits(seconds=300.0, memory_bytes=8 << 30)  # a framework that compiles its operators takes minutes at first
+
+Say = Callable[[str], None]
+
+
+class ToolchainError(SweepError):
+    """A toolchain can't be created or does not work; the message is one line."""
+
+
+class State(NamedTuple):
+    """How a toolchain stands on this machine."""
+
+    word: str  # `ready`, `not installed`, `interrupted`
+    record: Mapping[str, Any]  # of the installation; empty where it is not ready
+
+
+def state(definition: Definition) -> State:
+    """What is on disk; nothing is started."""
+    path = definition.folder() / RECORD
+    if path.is_file():
+        return State("ready", json.loads(path.read_text()))
+    return State("interrupted" if definition.folder().exists() else "not installed", {})
+
+
+def install(definition: Definition, say: Say) -> Mapping[str, Any]:
+    """Create the environment unless it is there, and check it; its record. Raises ToolchainError."""
+    folder = definition.folder()
+    with _alone(definition, say) as lock:
+        if state(definition).word == "ready":
+            say(f"{definition.name} is there already; checking it")
+            check(definition)
+            return state(definition).record
+        interpreter = find_python(definition)
+        say(f"{definition.name}: {len(definition.pins)} packages for {interpreter}")
+        started, log = time.monotonic(), folder.with_suffix(".log")
+        shutil.rmtree(folder, ignore_errors=True)
+        log.unlink(missing_ok=True)
+        python = str(definition.interpreter())
+        pip = [python, "-m", "pip", "--no-input", "--disable-pip-version-check", "install", "--quiet"]
+        first, *others = definition.installer
+        pins = folder / "pins.txt"
+        _run([str(interpreter), "-m", "venv", str(folder)], definition, log, lock)
+        pins.write_text("\n".join(definition.pins) + "\n")
+        _run([*pip, first], definition, log, lock)  # alone: an old Python's own pip takes packages that are too new for it
+        if others:
+            _run([*pip, *others], definition, log, lock)
+        _run([*pip, "--no-deps", "-r", str(pins)], definition, log, lock)
+        _run([python, "-m", "pip", "check"], definition, log, lock)
+        say(f"{definition.name}: checking it by a forward pass")
+        record = {
+            "python": _version(Path(python)),
+            "checked": check(definition),
+            "bytes": sum(path.lstat().st_size for path in folder.rglob("*") if path.is_file()),
+            "seconds": round(time.monotonic() - started, 1),
+        }
+        with tempfile.NamedTemporaryFile("w", dir=folder, delete=False) as file:
+            json.dump(record, file, indent=1)
+        os.replace(file.name, folder / RECORD)
+        return record
+
+
+def check(definition: Definition) -> dict[str, Any]:
+    """A forward pass of every framework that the toolchain offers, by module. Raises ToolchainError."""
+    return forward_passes(of(definition), sorted(set(definition.frameworks.values())))
+
+
+def forward_passes(toolchain: Toolchain, modules: list[str]) -> dict[str, Any]:
+    """What `sweep.stages.check` says of each of these frameworks. Raises ToolchainError."""
+    found = {}
+    with tempfile.TemporaryDirectory() as temporary:
+        log, pool = Path(temporary) / "log.txt", Pool(keep=0, recycle_bytes=0)
+        log.touch()
+        try:
+            for module in modules:
+                with pool.fresh(Shape(toolchain), log) as worker:
+                    found[module] = worker.call("sweep.stages.check:run", {"module": module}, CHECK_LIMITS, log)[0]
+        except StageFailed as failure:
+            said = log.read_text(errors="replace").strip().splitlines()
+            tail = f" ({said[-1].strip()[:200]})" if said and said[-1].strip() not in failure.message else ""
+            raise ToolchainError(f"toolchain {toolchain.name} does not work: {failure.message}{tail}") from None
+        finally:
+            pool.close()
+    return found
+
+
+def find_python(definition: Definition) -> Path:
+    """An interpreter of the version that a toolchain needs: this one, pyenv's, uv's, the PATH's. Raises ToolchainError."""
+    wanted = definition.python
+    for candidate in _candidates(wanted):
+        if (version := _version(candidate)) and version.rpartition(".")[0] == wanted:
+            return candidate
+    raise ToolchainError(
+        f"toolchain {definition.name} needs Python {wanted}, which is neither with pyenv or uv nor on the PATH; "
+        f"`uv python install {wanted}` or `pyenv install {wanted}` gets one"
+    )
+
+
+def _candidates(wanted: str) -> Iterator[Path]:
+    yield Path(getattr(sys, "_base_executable", sys.executable))
+    root = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv")
+    yield from sorted(root.glob(f"versions/{wanted}.*/bin/python"), key=_patch, reverse=True)
+    if uv := shutil.which("uv"):
+        found = subprocess.run([uv, "python", "find", "--no-project", wanted], capture_output=True, text=True)
+        if found.returncode == 0:
+            yield Path(found.stdout.strip())
+    if on_path := shutil.which(f"python{wanted}"):
+        yield Path(on_path)
+
+
+def _patch(interpreter: Path) -> int:
+    patch = interpreter.parent.parent.name.rpartition(".")[2]
+    return int(patch) if patch.isdigit() else -1
+
+
+def _version(interpreter: Path) -> str:
+    """Such as 3.8.18; "" where it does not start (pyenv's shims exist for versions that are not there)."""
+    try:
+        command = [str(interpreter), "-c", "import sys; print('.'.join(map(str, sys.version_info[:3])))"]
+        return subprocess.run(command, capture_output=True, text=True, timeout=30, check=True).stdout.strip()
+    except (OSError, subprocess.SubprocessError):
+        return ""
+
+
+@contextlib.contextmanager
+def _alone(definition: Definition, say: Say) -> Iterator[int]:
+    """Hold the toolchain's lock: one process installs it at a time. What it starts holds the lock too, so that a pip whose parent was
+    killed is waited for."""
+    folder = definition.folder()
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(folder.with_suffix(".flock"), os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            say(f"{definition.name}: waiting for another process that installs it")
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _run(command: list[str], definition: Definition, log: Path, lock: int) -> None:
+    """Raises ToolchainError with the last line that looks like an error."""
+    environment = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV")}
+    with log.open("ab") as output:
+        ended = subprocess.run(command, stdout=output, stderr=output, stdin=subprocess.DEVNULL, env=environment, pass_fds=(lock,))
+    if ended.returncode != 0:
+        lines = [line.strip() for line in log.read_text(errors="replace").splitlines() if line.strip()]
+        telling = next((line for line in reversed(lines) if line.startswith("ERROR")), lines[-1] if lines else "no output")
+        raise ToolchainError(f"toolchain {definition.name} can't be installed: {telling[:300]} ({log} has all of it)")
