@@ -4,6 +4,8 @@ Where they are looked for, and what becomes of them:
 
     explicit path │ SWEEP_DATA ─► own cache ─► known places ─► download ─► subset where allowed
                   └─► Source ─► read ─► cache/<name>/<key>/{x,y}_{train,test}.npy, meta.json ─► Prepared ─► splits
+
+Texts have a fifth array, words.npy: what each id of their vocabulary stands for.
 """
 
 import contextlib
@@ -14,7 +16,7 @@ import logging
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -37,13 +39,14 @@ class Prepared:
     """A decoded data set."""
 
     name: str
-    folder: Path  # of the .npy files: uint8 (N, H, W, C) and int64 (N,)
+    folder: Path  # of the .npy files: uint8 (N, H, W, C) or int32 (N, T), and int64 (N,)
     source_kind: str
     source_path: Path
     licence: str
     citation: str
     digest: str  # SHA-256 of the decoded arrays
-    shape: tuple[int, int, int]
+    shape: tuple[int, ...]  # of one input: (H, W, C) or (T,)
+    vocabulary: int | None  # how many token ids there are; None for images
     classes: list[str]
     n_train: int
     n_test: int
@@ -63,18 +66,21 @@ class Splits:
         return _digest({name: getattr(self, name) for name in ("train", "validation", "calibration", "attack")})
 
 
-def prepare(name: str, *, path: Path | str | None = None, allow_subset: bool = False, cache: Path) -> Prepared:
-    """Find, decode and check a data set; what was decoded before from the same, unchanged source is reused.
+def prepare(
+    name: str, *, path: Path | str | None = None, allow_subset: bool = False, settings: Mapping[str, int] | None = None, cache: Path
+) -> Prepared:
+    """Find, decode and check a data set; what was decoded before from the same, unchanged source with the same settings is reused.
 
     `path` is a folder or file, and then the only place that counts. A subset counts only where allowed and after a download has failed.
     Raises DataUnavailable where there are no data, ValueError that names the file where they are damaged, KeyError for an unknown name.
     """
     dataset: Dataset = components.load("datasets", name)
+    chosen = {**dataset.SETTINGS, **(settings or {})}
     home = cache.absolute() / name
     with _locked(home):
         source = _find(dataset, name, path, allow_subset, home / "download")
-        folder = home / _source_key(source)
-        meta = _believable(folder) or _decode(dataset, source, folder)
+        folder = home / _source_key(source, chosen)
+        meta = _believable(folder) or _decode(dataset, source, chosen, folder)
     return Prepared(
         name=name,
         folder=folder,
@@ -83,7 +89,8 @@ def prepare(name: str, *, path: Path | str | None = None, allow_subset: bool = F
         licence=dataset.LICENCE,
         citation=dataset.CITATION,
         digest=meta["digest"],
-        shape=dataset.SHAPE,
+        shape=_input(dataset, chosen)[1],
+        vocabulary=chosen["vocabulary"] if dataset.INPUT == "tokens" else None,
         classes=list(dataset.CLASSES),
         n_train=meta["n_train"],
         n_test=meta["n_test"],
@@ -148,9 +155,9 @@ def _find(dataset: Dataset, name: str, path: Path | str | None, allow_subset: bo
         raise DataUnavailable(f"{name}: no data in {looked}, and the download failed ({error}). {dataset.WANTED}") from error
 
 
-def _source_key(source: Source) -> str:
-    """Another kind, place, file size or time, or another reader, is another key."""
-    digest = hashlib.sha256(f"{source.kind} {source.path}\n".encode())
+def _source_key(source: Source, settings: Mapping[str, int]) -> str:
+    """Another kind, place, file size or time, other settings, or another reader, is another key."""
+    digest = hashlib.sha256(f"{source.kind} {source.path} {sorted(settings.items())}\n".encode())
     files = [source.path]
     if source.path.is_dir():  # known layouts are flat or in two splits; the folder may hold much else
         files = [*source.path.glob("*"), *source.path.glob("train/*/*"), *source.path.glob("test/*/*")]
@@ -167,29 +174,31 @@ def _believable(folder: Path) -> dict[str, Any] | None:
     """What `_decode` recorded, where its files are still those it wrote."""
     try:
         meta = json.loads((folder / "meta.json").read_text())
-        return meta if meta["files"] == _stamps(folder) else None
+        return meta if meta["files"] == _stamps(folder, meta["files"]) and {*PARTS} <= {*meta["files"]} else None
     except (OSError, ValueError, KeyError, TypeError):
         return None
 
 
-def _decode(dataset: Dataset, source: Source, folder: Path) -> dict[str, Any]:
-    arrays = dataset.read(source)
-    _check(arrays, dataset, source.path)
+def _decode(dataset: Dataset, source: Source, settings: Mapping[str, int], folder: Path) -> dict[str, Any]:
+    arrays = dataset.read(source, **settings)
+    _check(arrays, dataset, settings, source.path)
+    arrays = {part: arrays[part] for part in (*PARTS, *sorted(arrays.keys() - {*PARTS}))}  # in one order, for the digest
     for leftover in folder.parent.glob("*.part"):  # of a driver that was killed; the lock says that none is at work
         shutil.rmtree(leftover)
     partial = Path(tempfile.mkdtemp(suffix=".part", dir=folder.parent))
-    for part in PARTS:
+    for part, array in arrays.items():
         with (partial / f"{part}.npy").open("wb") as file:
-            np.save(file, arrays[part], allow_pickle=False)
+            np.save(file, array, allow_pickle=False)
             file.flush()
             os.fsync(file.fileno())
     meta = {
         "source_kind": source.kind,
         "source_path": str(source.path),
-        "digest": _digest({part: arrays[part] for part in PARTS}),
+        "settings": dict(settings),
+        "digest": _digest(arrays),
         "n_train": len(arrays["y_train"]),
         "n_test": len(arrays["y_test"]),
-        "files": _stamps(partial),
+        "files": _stamps(partial, arrays),
     }
     (partial / "meta.json").write_text(json.dumps(meta, indent=1))
     if folder.exists():  # not believed
@@ -198,19 +207,29 @@ def _decode(dataset: Dataset, source: Source, folder: Path) -> dict[str, Any]:
     return meta
 
 
-def _check(arrays: dict[str, np.ndarray], dataset: Dataset, path: Path) -> None:
+def _input(dataset: Dataset, settings: Mapping[str, int]) -> tuple[str, tuple[int, ...]]:
+    """Stored dtype and shape of one input."""
+    return ("int32", (settings["length"],)) if dataset.INPUT == "tokens" else ("uint8", tuple(dataset.SHAPE))
+
+
+def _check(arrays: dict[str, np.ndarray], dataset: Dataset, settings: Mapping[str, int], path: Path) -> None:
+    kind, (dtype, shape) = dataset.INPUT, _input(dataset, settings)
     for part in ("train", "test"):
-        images, labels = arrays["x_" + part], arrays["y_" + part]
-        if images.dtype != np.uint8 or images.shape[1:] != tuple(dataset.SHAPE):
-            raise ValueError(f"{path}: the {part} images are {images.dtype} {images.shape[1:]}, wanted uint8 {tuple(dataset.SHAPE)}")
-        if labels.dtype != np.int64 or labels.shape != images.shape[:1] or not len(labels):
-            raise ValueError(f"{path}: {len(images)} {part} images for labels {labels.dtype} {labels.shape}")
+        inputs, labels = arrays["x_" + part], arrays["y_" + part]
+        if inputs.dtype != dtype or inputs.shape[1:] != shape:
+            raise ValueError(f"{path}: the {part} {kind} are {inputs.dtype} {inputs.shape[1:]}, wanted {dtype} {shape}")
+        if labels.dtype != np.int64 or labels.shape != inputs.shape[:1] or not len(labels):
+            raise ValueError(f"{path}: {len(inputs)} {part} {kind} for labels {labels.dtype} {labels.shape}")
         if labels.min() < 0 or labels.max() >= len(dataset.CLASSES):
             raise ValueError(f"{path}: {part} labels reach from {labels.min()} to {labels.max()}, wanted 0 to {len(dataset.CLASSES) - 1}")
+        if kind == "tokens" and (inputs.min() < 0 or inputs.max() >= settings["vocabulary"]):
+            raise ValueError(f"{path}: {part} ids from {inputs.min()} to {inputs.max()}, wanted 0 to {settings['vocabulary'] - 1}")
+    if kind == "tokens" and (arrays["words"].dtype.kind != "U" or arrays["words"].shape != (settings["vocabulary"],)):
+        raise ValueError(f"{path}: words are {arrays['words'].dtype} {arrays['words'].shape} for {settings['vocabulary']} ids")
 
 
-def _stamps(folder: Path) -> dict[str, list[int]]:
-    stats = {part: (folder / f"{part}.npy").stat() for part in PARTS}
+def _stamps(folder: Path, parts: Iterable[str]) -> dict[str, list[int]]:
+    stats = {part: (folder / f"{part}.npy").stat() for part in parts}
     return {part: [stat.st_size, stat.st_mtime_ns] for part, stat in stats.items()}
 
 

@@ -1,15 +1,14 @@
 """CIFAR's batches: pickles of the Python version and records of the binary one, in their folder or their tar.gz."""
 
-import io
-import pickle
 import tarfile
 from collections.abc import Callable, Iterator
 from pathlib import Path, PurePosixPath
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from sweep.contracts import Source
+from sweep.datasets import _pickled_arrays
 from sweep.datasets._files import file_named, reading
 
 _PIXELS = 3 * 32 * 32  # a row: the red plane, the green, the blue
@@ -66,51 +65,12 @@ def _from_archive(path: Path, layout: "_Layout") -> Iterator[tuple[str, bytes]]:
                 yield name.name, file.read()
 
 
-class _Array:
-    """Stands for an array in a pickle: its state is (version, shape, dtype, whether Fortran order, bytes)."""
-
-    value: np.ndarray | None = None
-
-    def __init__(self, *_: Any) -> None:
-        """Takes the arguments of NumPy's `_reconstruct`, which say nothing yet."""
-
-    def __setstate__(self, state: Any) -> None:
-        _, shape, dtype, fortran, content = state
-        if dtype.code not in (b"u1", "u1"):
-            raise ValueError(f"an array of {dtype.code!r}, wanted unsigned bytes")
-        self.value = np.frombuffer(content, np.uint8).reshape(shape, order="F" if fortran else "C")
-
-
-class _Dtype:
-    """Stands for a dtype in a pickle; its code is enough."""
-
-    def __init__(self, code: Any, *_: Any) -> None:
-        self.code = code
-
-    def __setstate__(self, state: Any) -> None:
-        """Byte order and the like: without a meaning for single bytes."""
-
-
-_STAND_INS = {
-    ("numpy.core.multiarray", "_reconstruct"): _Array,
-    ("numpy._core.multiarray", "_reconstruct"): _Array,
-    ("numpy", "ndarray"): None,  # only ever an argument of the above
-    ("numpy", "dtype"): _Dtype,
-}
-
-
-class _Unpickler(pickle.Unpickler):
-    """Knows the names that CIFAR's pickles hold, each by a stand-in of ours, and refuses every other."""
-
-    def find_class(self, module: str, name: str) -> Any:
-        if (module, name) not in _STAND_INS:
-            raise pickle.UnpicklingError(f"refused: the pickle asks for {module}.{name}")
-        return _STAND_INS[module, name]
-
-
 def _from_pickle(content: bytes) -> tuple[np.ndarray, np.ndarray]:
-    batch = _Unpickler(io.BytesIO(content), encoding="bytes").load()
-    rows, labels = batch[b"data"].value, batch[b"labels"]
+    batch = _pickled_arrays.load(content)
+    stored, labels = batch[b"data"], batch[b"labels"]
+    if stored.code not in (b"u1", "u1"):
+        raise ValueError(f"an array of {stored.code!r}, wanted unsigned bytes")
+    rows = np.frombuffer(stored.content, np.uint8).reshape(stored.shape, order="F" if stored.fortran else "C")
     if rows.ndim != 2 or len(rows) != len(labels) or not all(type(label) is int for label in labels):
         raise ValueError("the data are not one row for each label")
     return _images(rows), np.array(labels, np.int64)

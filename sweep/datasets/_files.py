@@ -3,6 +3,7 @@
 import errno
 import hashlib
 import http.client
+import lzma
 import os
 import pickle
 import tarfile
@@ -29,6 +30,7 @@ _DAMAGE = (
     tarfile.TarError,
     zipfile.BadZipFile,
     zlib.error,
+    lzma.LZMAError,
     MemoryError,  # of a size that a damaged header states
 )
 _SECONDS = 20  # without an answer, so that a machine without a network falls through quickly

@@ -8,7 +8,9 @@ from sweep.contracts import Source
 from sweep.datasets import _cifar_batches, _image_tree
 from sweep.datasets._files import fetch
 
+INPUT = "images"
 SHAPE = (32, 32, 3)
+SETTINGS: dict[str, int] = {}
 CLASSES = ["airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"]
 LICENCE = "none stated"
 CITATION = "Krizhevsky, Learning multiple layers of features from tiny images, technical report, University of Toronto, 2009"

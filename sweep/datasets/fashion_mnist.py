@@ -8,7 +8,9 @@ from sweep.contracts import Source
 from sweep.datasets import _idx, _image_tree
 from sweep.datasets._files import fetch
 
+INPUT = "images"
 SHAPE = (28, 28, 1)
+SETTINGS: dict[str, int] = {}
 CLASSES = ["T-shirt/top", "Trouser", "Pullover", "Dress", "Coat", "Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot"]
 LICENCE = "MIT"
 CITATION = "Xiao et al., Fashion-MNIST: a novel image dataset for benchmarking machine learning algorithms, arXiv:1708.07747, 2017"

@@ -10,7 +10,9 @@ from sweep.contracts import Source
 from sweep.datasets import _idx, _image_tree
 from sweep.datasets._files import fetch, file_named, in_turn, reading
 
+INPUT = "images"
 SHAPE = (28, 28, 1)
+SETTINGS: dict[str, int] = {}
 CLASSES = [str(digit) for digit in range(10)]
 LICENCE = "usually quoted as CC BY-SA 3.0"
 CITATION = "LeCun, Bottou, Bengio and Haffner, Gradient-based learning applied to document recognition, Proc. IEEE 86(11), 1998"

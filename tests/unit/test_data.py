@@ -12,8 +12,9 @@ import textwrap
 import numpy as np
 import pytest
 
-from sweep import components, data, images
+from sweep import components, data
 from sweep.errors import DataUnavailable
+from sweep.inputs import read_inputs, read_labels
 
 MNIST = components.load("datasets", "mnist")
 
@@ -203,7 +204,7 @@ def test_a_decoding_that_was_killed_is_not_believed_and_leaves_nothing(tmp_path)
     assert len(list((tmp_path / "synthetic").glob("*.part/*.npy"))) == 4
     prepared = data.prepare("synthetic", cache=tmp_path)
     assert sorted(entry.name for entry in (tmp_path / "synthetic").iterdir()) == sorted([prepared.folder.name, "lock"])
-    assert images.load(prepared.folder, "test").shape == (400, 8, 8, 1)
+    assert read_inputs(prepared.folder, "test").shape == (400, 8, 8, 1)
 
 
 def test_two_processes_at_once_agree(tmp_path):
@@ -261,18 +262,18 @@ def test_a_small_set_gives_a_tenth_to_each():
 def test_the_generated_set_is_separable_by_the_means_of_its_quarters(tmp_path):
     prepared = data.prepare("synthetic", cache=tmp_path)
     assert (prepared.n_train, prepared.n_test, prepared.source_kind) == (1200, 400, "generated")
-    x = images.load(prepared.folder, "test")
+    x = read_inputs(prepared.folder, "test")
     means = x.reshape(400, 2, 4, 2, 4).mean(axis=(2, 4)).reshape(400, 4)
-    assert np.array_equal(means.argmax(axis=1), images.labels(prepared.folder, "test"))
+    assert np.array_equal(means.argmax(axis=1), read_labels(prepared.folder, "test"))
 
 
 def test_images_are_read_as_shares_of_white(tmp_path):
     x, _ = write_npz(tmp_path)
     folder = data.prepare("mnist", path=tmp_path, cache=tmp_path / "cache").folder
-    some = images.load(folder, "train", np.array([7, 2, 7]))
+    some = read_inputs(folder, "train", np.array([7, 2, 7]))
     assert some.dtype == np.float32
     assert some.shape == (3, 28, 28, 1)
     np.testing.assert_array_equal(some[1, :, :, 0], (x["x_train"][2] / 255).astype(np.float32))
-    assert images.load(folder, "train").shape == (30, 28, 28, 1)
-    assert images.labels(folder, "test", [3, 9]).tolist() == [3, 9]
-    assert images.labels(str(folder), "train").dtype == np.int64
+    assert read_inputs(folder, "train").shape == (30, 28, 28, 1)
+    assert read_labels(folder, "test", [3, 9]).tolist() == [3, 9]
+    assert read_labels(str(folder), "train").dtype == np.int64
