@@ -1,0 +1,51 @@
+"""How far rounding may take a layer's output from the right one."""
+
+import numpy as np
+
+from sweep import initial, reference
+
+ROUNDING_FACTOR = 8
+"""How many times what rounding does to NumPy's own float32 arithmetic may be rounding in another's: it sums in other orders."""
+FLOOR_ULPS = 16  # of a layer's largest value: what fast convolutions and functions such as tanh may be off by
+TERMS_FACTOR = 8
+"""How many half units in the last place of the sum of its terms' absolute values a sum may be off by, whatever the order."""
+
+
+def tolerance(layer, own, inputs, expected, dtype):
+    """What rounding may do to a layer's output: ROUNDING_FACTOR times what float32 arithmetic does, or moving each weight by one ulp (so
+    that ill-conditioned layers get what they need, whatever the order of their operations), and at least FLOOR_ULPS. A sum of many terms
+    gets TERMS_FACTOR of its terms too: NumPy's own order is among the better ones."""
+    single = {name: array.astype(dtype) for name, array in own.items()}
+    rounded = reference.apply(layer, single, *[cast(values, dtype) for values in inputs])
+    effects = [largest(rounded - expected)]
+    if own:
+        moved = {name: array.astype(np.float64) for name, array in initial.moved_by_one_ulp(single, 0).items()}
+        effects.append(largest(reference.apply(layer, moved, *inputs) - expected))
+    allowed = max(ROUNDING_FACTOR * max(effects), floor(expected, dtype))
+    if layer["kind"] in ("conv2d", "conv1d", "dense"):
+        terms = reference.apply(layer, {name: np.abs(array) for name, array in own.items()}, *map(np.abs, inputs))
+        allowed = max(allowed, TERMS_FACTOR * largest(terms) * float(np.finfo(dtype).eps) / 2)
+    return allowed
+
+
+def floor(values, dtype):
+    """FLOOR_ULPS of the largest value."""
+    return FLOOR_ULPS * max(float(np.spacing(np.asarray(largest(values), dtype))), float(np.finfo(dtype).tiny))
+
+
+def cast(values, dtype):
+    """Numbers in a dtype; token ids as they are."""
+    return values if values.dtype.kind in "iu" else values.astype(dtype)
+
+
+def largest(values):
+    """The largest absolute value, 0 of none."""
+    return float(np.abs(values).max()) if values.size else 0.0
+
+
+def distance(observed, expected):
+    """The largest absolute difference; infinite where two arrays can't be compared."""
+    if observed.shape != expected.shape:
+        return np.inf
+    most = largest(observed - expected)
+    return most if np.isfinite(most) else np.inf

@@ -1,0 +1,31 @@
+"""The score from the command line."""
+
+import argparse
+import time
+from collections import Counter
+
+from . import clean, faulty
+
+parser = argparse.ArgumentParser(description="Faults drawn from a seed, and whether the diagnosis names them.")
+parser.add_argument("--seed", type=int, default=None, help="drawn where none is given")
+parser.add_argument("--count", type=int, default=60, help="faulty networks, and as many clean ones")
+parser.add_argument("--frameworks", nargs="+", default=["pytorch", "tensorflow"])
+parser.add_argument("--all", action="store_true", help="show right answers too")
+arguments = parser.parse_args()
+seed = int(time.time()) if arguments.seed is None else arguments.seed
+print(f"seed {seed}")
+answers = []
+for answer in faulty(seed, arguments.count, tuple(arguments.frameworks)):
+    answers.append(answer)
+    if arguments.all or not answer.right:
+        print("right" if answer.right else "WRONG", answer, flush=True)
+silent = list(clean(seed, arguments.count, tuple(arguments.frameworks)))
+for answer in silent:
+    if not answer.right:
+        print("NOT SILENT", answer)
+print(f"faults of {len({answer.fault for answer in answers})} kinds, {len({(answer.fault, answer.form) for answer in answers})} forms")
+print(f"right about layer and kind: {sum(answer.right for answer in answers)} of {len(answers)}")
+print(f"silent: {sum(answer.right for answer in silent)} of {len(silent)} clean pairs")
+confused = Counter((answer.fault, answer.verdict["fault"]) for answer in answers if not answer.right)
+for (fault, said), times in sorted(confused.items(), key=str):
+    print(f"{times} x {fault} taken for {said}")
