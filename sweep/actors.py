@@ -24,6 +24,8 @@ RESTART_SECONDS = 30.0
 HOST, CONVERTER, DEVICE = "host", "converter", "device"
 _ROLES = {"convert": CONVERTER, "measure": DEVICE}
 MEASURING_RESOURCE = "measure"
+TOOLCHAIN_RESOURCE = "toolchain-"
+"""With a toolchain's name after it: a node of a cluster declares it where it has that toolchain, and others don't."""
 CONCURRENT_CALLS = 64
 KEPT_WORKERS = 4
 MEMORY_SHARE = 0.8
@@ -83,11 +85,14 @@ class Directory:
 
     def __init__(self, settings: SiteSettings, home: str) -> None:
         self._settings = settings
-        self._sites = {(DEVICE, ""): self._create(_node_with(MEASURING_RESOURCE) or home)}
+        self._sites = {(DEVICE, ""): self._create(next(iter(nodes_with(MEASURING_RESOURCE)), home))}
 
-    def site(self, kind: str, node: str) -> Any:
-        """The site for a kind of stage whose trial was placed on a node: the one device, else the node's own."""
+    def site(self, kind: str, node: str, toolchain: str) -> Any:
+        """The site for a stage whose trial was placed on a node: the one device, else the node's own; where nodes say which toolchains
+        they have, and this one hasn't the stage's, one of those that have."""
         role = _ROLES.get(kind, HOST)
+        if role != DEVICE and (having := nodes_with(TOOLCHAIN_RESOURCE + toolchain)) and node not in having:
+            node = having[hash(node) % len(having)]
         at = (role, "") if role == DEVICE else (role, node)
         if at not in self._sites:
             self._sites[at] = self._create(node)
@@ -106,7 +111,7 @@ class Directory:
 def run(directory: Any, order: Order) -> Result:
     """Run an order from inside a trial, at the site for it. An actor that dies in the middle is a failure like any other."""
     try:
-        site = ray.get(directory.site.remote(order.stage.kind, ray.get_runtime_context().get_node_id()))
+        site = ray.get(directory.site.remote(order.stage.kind, ray.get_runtime_context().get_node_id(), order.stage.settings["toolchain"]))
         _wait_until_up(site)
         gpus = tuple(str(gpu) for gpu in ray.get_gpu_ids())
         return ray.get(site.run.remote(order, gpus))
@@ -130,7 +135,7 @@ class Cluster(NamedTuple):
 
 def cluster() -> Cluster:
     """The cluster that this driver has joined."""
-    measuring = _node_with(MEASURING_RESOURCE)
+    measuring = next(iter(nodes_with(MEASURING_RESOURCE)), None)
     strategy = NodeAffinitySchedulingStrategy(measuring or ray.get_runtime_context().get_node_id(), soft=False)
     host: Host = ray.get(ray.remote(local_host).options(num_cpus=0, scheduling_strategy=strategy).remote())
     resources = ray.cluster_resources()
@@ -151,8 +156,9 @@ def _wait_until_up(site: Any) -> None:
             time.sleep(0.2)
 
 
-def _node_with(resource: str) -> str | None:
-    return next((node["NodeID"] for node in ray.nodes() if node["Alive"] and node["Resources"].get(resource)), None)
+def nodes_with(resource: str) -> list[str]:
+    """The living nodes that declare a resource."""
+    return sorted(node["NodeID"] for node in ray.nodes() if node["Alive"] and node["Resources"].get(resource))
 
 
 def _failed(order: Order, failure_class: str, message: str) -> Result:

@@ -3,12 +3,15 @@
 from collections.abc import Mapping
 from typing import Any
 
+from sweep.config import NO_CONTROL
 from sweep.plan import Plan, PlannedCell
 from sweep.records import BROKEN, FAILED, OK, SKIPPED, CellRecord
 from sweep.scheduling import Outcome
 
 SHOWN_FACTS = ("host", "threads")
 EVALUATED_FACTS = ("parity", "degenerate")
+FOUND_FACTS = {"source": "proof", "diagnosis": "diagnosis", "trace": "training"}
+"""What a stage found out in words, by its role."""
 MEASURED_FACTS = ("energy", "latency_verdict", "latency_unstable", "load_average")
 
 
@@ -24,7 +27,8 @@ def record(planned: PlannedCell, plan: Plan, outcomes: Mapping[str, Outcome], co
     """The row of a cell whose stages are all decided, or that is skipped. `common` are tags that all rows of a sweep share."""
     cell = planned.cell
     parts = (cell.framework, cell.dataset, cell.architecture, cell.quantization, cell.runtime, cell.device, cell.attack, cell.seed)
-    name = "-".join(map(str, parts))
+    unusual = [value for value, usual in ((cell.recipe, "defaults"), (cell.weights, "trained"), (cell.control, NO_CONTROL)) if value != usual]
+    name = "-".join(map(str, (*parts, *unusual)))
     keys = stages_of(planned, plan)
     tags = dict(common) | ({"access": planned.access} if planned.access else {})
     if planned.reason is not None:
@@ -36,7 +40,7 @@ def record(planned: PlannedCell, plan: Plan, outcomes: Mapping[str, Outcome], co
         tags |= {"status": FAILED, "failure_class": first.failure_class, "failed_stage": first.kind, "message": first.message}
     else:
         tags["status"] = OK
-    return CellRecord(planned.key, name, planned.params, tags, _metrics(planned, plan, outcomes), keys)
+    return CellRecord(planned.key, name, planned.params, tags, _metrics(planned, plan, outcomes), keys, planned.replaces)
 
 
 def _metrics(planned: PlannedCell, plan: Plan, outcomes: Mapping[str, Outcome]) -> dict[str, float]:
@@ -47,7 +51,7 @@ def _metrics(planned: PlannedCell, plan: Plan, outcomes: Mapping[str, Outcome]) 
         for name, value in outcomes[key].metrics.items():
             if name.endswith("_seconds") and name != "stage_seconds":
                 found[name] = found.get(name, 0.0) + value  # a conversion may have several edges
-    for role in ("evaluation", "measurement", "attack"):
+    for role in ("evaluation", "measurement", "attack", "diagnosis", "trace"):
         if role in planned.stages:
             own = outcomes[planned.stages[role]].metrics
             found |= {name: value for name, value in own.items() if name != "stage_seconds"}
@@ -67,6 +71,9 @@ def _facts(planned: PlannedCell, outcomes: Mapping[str, Any]) -> dict[str, str]:
     facts = dict(outcomes[planned.stages["evaluation"]].facts)
     found = {name: facts[name] for name in (*SHOWN_FACTS, *EVALUATED_FACTS) if name in facts}
     found |= {k: v for k, v in facts.items() if k.startswith("runs_")}
+    for role, name in FOUND_FACTS.items():
+        if role in planned.stages and name in outcomes[planned.stages[role]].facts:
+            found[name] = outcomes[planned.stages[role]].facts[name]
     if "measurement" in planned.stages:
         measured = outcomes[planned.stages["measurement"]].facts
         found |= {name: measured[name] for name in MEASURED_FACTS if name in measured}

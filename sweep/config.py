@@ -1,8 +1,9 @@
 """From YAML to a validated sweep. Every error names the key, the value and the nearest valid one; nothing is touched but the file."""
 
+import copy
 import difflib
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -19,12 +20,13 @@ from pydantic import (
     model_validator,
 )
 
-from sweep import attacks, components, quantization
+from sweep import attacks, components, quantization, toolchain
 from sweep.errors import ConfigError
 
-AXES = ("framework", "dataset", "architecture", "recipe", "seed", "weights", "runtime", "quantization", "device", "attack")
+AXES = ("framework", "dataset", "architecture", "recipe", "seed", "weights", "control", "runtime", "quantization", "device", "attack")
 RECIPES = ("defaults", "matched", "identical")
 WEIGHTS = ("trained", "same")
+NO_CONTROL, ONE_ULP, FLOAT64 = "none", "one_ulp", "float64"
 NO_ATTACK = "none"
 STAGES_EXPERIMENT = "stages"
 CUSTOM = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
@@ -36,6 +38,7 @@ def _listed(value: Any) -> Any:
 
 
 Axis = Annotated[list[str], BeforeValidator(_listed), Field(min_length=1)]
+Seeds = Annotated[list[Annotated[int, Field(ge=0, lt=2**31)]], BeforeValidator(_listed), Field(min_length=1)]
 
 
 class Strict(BaseModel):
@@ -51,8 +54,9 @@ class Grid(Strict):
     dataset: Axis
     architecture: Axis
     recipe: Axis = ["defaults"]
-    seed: Annotated[list[Annotated[int, Field(ge=0, lt=2**31)]], BeforeValidator(_listed), Field(min_length=1)] = [0]
+    seed: Seeds | None = None
     weights: Axis = ["trained"]
+    control: Axis = [NO_CONTROL]
     runtime: Axis = ["native"]
     quantization: Axis = ["float32"]
     device: Axis = ["localhost"]
@@ -73,21 +77,24 @@ class Training(Strict):
     batch_size: PositiveInt = 128
     epochs: PositiveInt = 10
     decay: list[Decay] = []
-    examples: PositiveInt | None = None  # the first of the training list; None takes all
+    examples: PositiveInt | None = None  # a fixed draw from the training list; None takes all
+    test_examples: PositiveInt | None = None  # of the fixed test list, while it trains and after; None takes what `evaluate` says
+    label: str | None = None  # what such a training is called; changes nothing in it
 
 
 class Data(Strict):
-    """Where a data set is, and whether a published subset of it may stand in when the whole is not to be had."""
+    """Where a data set is, whether a published subset of it may stand in when the whole is not to be had, and how it is prepared."""
 
     path: str | None = None
     allow_subset: bool = False
+    settings: dict[str, PositiveInt] = {}  # of the data set's own SETTINGS
 
 
 class Evaluation(Strict):
     """Test images that are evaluated (None: all), and those of them on which the float64 reference is computed."""
 
     examples: PositiveInt | None = None
-    reference_examples: Annotated[int, Field(ge=0)] = 1000
+    reference_examples: PositiveInt = 1000
 
 
 class Measurement(Strict):
@@ -104,6 +111,20 @@ class AttackInputs(Strict):
     """How many of the fixed, seeded test list are attacked."""
 
     examples: PositiveInt = 500
+
+
+class Diagnosis(Strict):
+    """When the layers of a network that carries another framework's weights are held against the reference, and on how many inputs."""
+
+    when: Literal["parity_fails", "always", "never"] = "parity_fails"
+    examples: Annotated[int, Field(ge=1, le=32)] = 16
+
+
+class Trace(Strict):
+    """Trainings compared step by step: how many equal steps (0 for none), and the framework that the others are held against."""
+
+    steps: Annotated[int, Field(ge=0, le=1000)] = 0
+    against: str | None = None
 
 
 class Settings(Strict):
@@ -123,6 +144,9 @@ class StageSeconds(Strict):
     evaluate: PositiveFloat = 1800.0
     measure: PositiveFloat = 900.0
     attack: PositiveFloat = 3 * 3600.0
+    diagnose: PositiveFloat = 1800.0
+    trace: PositiveFloat = 3600.0
+    compare: PositiveFloat = 600.0
 
 
 class LimitSettings(Strict):
@@ -143,6 +167,7 @@ class Sweep(Strict):
     """The validated content of one YAML file."""
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,99}$")]
+    seeds: Annotated[Seeds, Field(min_length=1)] = [0]  # of every grid that states none
     grid: Annotated[list[Grid], BeforeValidator(lambda value: [value] if isinstance(value, dict) else value), Field(min_length=1)]
     exclude: list[dict[str, Annotated[list[Any], BeforeValidator(_listed)]]] = []
     train: Training = Training()
@@ -152,6 +177,8 @@ class Sweep(Strict):
     evaluate: Evaluation = Evaluation()
     measure: Measurement = Measurement()
     attack: AttackInputs = AttackInputs()
+    diagnose: Diagnosis = Diagnosis()
+    trace: Trace = Trace()
     same_weights_from: str | None = None
     transplant_via: str | None = None
     threads: Annotated[int, Field(ge=1, le=1024)] = 1
@@ -159,6 +186,9 @@ class Sweep(Strict):
     processor: Literal["auto", "cpu", "gpu"] = "auto"
     limits: LimitSettings = LimitSettings()
     store: Store = Store()
+    paper: str | None = None
+    size: str | None = None
+    sizes: dict[str, dict[str, Any]] = {}
 
     @model_validator(mode="after")
     def _meaningful(self) -> "Sweep":
@@ -178,17 +208,39 @@ def load(path: Path, overrides: Sequence[str] = ()) -> Sweep:
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"can't read {path}: {getattr(error, 'strerror', None) or error}") from None
     try:
-        content = yaml.load(text, Loader=_NoDuplicates)  # a SafeLoader that also refuses duplicate keys
+        content = yaml.load(text, Loader=NoDuplicates)  # a SafeLoader that also refuses duplicate keys
     except yaml.YAMLError as error:
         raise ConfigError(f"{path} is not valid YAML: {' '.join(str(error).split())}") from None
     if not isinstance(content, dict):
         raise ConfigError(f"{path} is empty" if content is None else f"{path} must be a mapping of keys, not a {type(content).__name__}")
-    for override in overrides:
-        _override(content, override)
+    content = _sized(content, overrides, path)
     try:
         return Sweep.model_validate(content)
     except ValidationError as error:
         raise ConfigError(_explain(error.errors(include_url=False), content, path)) from None
+
+
+def _sized(content: dict[str, Any], overrides: Sequence[str], path: Path) -> dict[str, Any]:
+    """The content with the chosen one of its `sizes` merged in, and the overrides over all."""
+    chosen = copy.deepcopy(content)
+    for override in overrides:
+        _override(chosen, override)
+    size, sizes = chosen.get("size"), chosen.get("sizes")
+    if size is None or not isinstance(sizes, dict):
+        return chosen
+    if size not in sizes or not isinstance(sizes[size], dict):
+        raise ConfigError(f"{path}: size: there is no {size!r}{nearest(size, sizes)}")
+    content = _merged(content, sizes[size])
+    for override in overrides:
+        _override(content, override)
+    return content
+
+
+def _merged(below: dict[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+    merged = dict(below)
+    for key, value in above.items():
+        merged[key] = _merged(merged[key], value) if isinstance(value, dict) and isinstance(merged.get(key), dict) else copy.deepcopy(value)
+    return merged
 
 
 def nearest(word: str, valid: Iterable[Any]) -> str:
@@ -200,7 +252,7 @@ def nearest(word: str, valid: Iterable[Any]) -> str:
     return f"; valid: {', '.join(valid)}" if len(valid) <= 20 else ""
 
 
-class _NoDuplicates(yaml.SafeLoader):
+class NoDuplicates(yaml.SafeLoader):
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         keys = [self.construct_object(key, deep=True) for key, _value in node.value if key.tag != "tag:yaml.org,2002:merge"]
         for key in keys:
@@ -210,7 +262,7 @@ class _NoDuplicates(yaml.SafeLoader):
 
 
 # YAML 1.1, which the library reads, takes 1e-3 for a string; 1.2 and everyone who writes a learning rate take it for a number
-_NoDuplicates.add_implicit_resolver("tag:yaml.org,2002:float", re.compile(r"[-+]?\d+(\.\d*)?[eE][-+]?\d+"), list("-+0123456789"))
+NoDuplicates.add_implicit_resolver("tag:yaml.org,2002:float", re.compile(r"[-+]?\d+(\.\d*)?[eE][-+]?\d+"), list("-+0123456789"))
 
 
 def _override(content: dict[str, Any], override: str) -> None:
@@ -218,7 +270,7 @@ def _override(content: dict[str, Any], override: str) -> None:
     if not equals or not key:
         raise ConfigError(f"an override is key=value, not {override!r}")
     try:
-        parsed = yaml.load(value, Loader=_NoDuplicates)
+        parsed = yaml.load(value, Loader=NoDuplicates)
     except yaml.YAMLError:
         raise ConfigError(f"the value of {key!r} is not valid YAML: {value!r}") from None
     *parents, last = key.split(".")
@@ -239,12 +291,13 @@ def _index(key: str, part: str, place: list[Any]) -> int:
 def _check_values(sweep: Sweep) -> None:
     """Names of components and rows, wherever they stand. Raises ValueError, which pydantic reports."""
     known: dict[str, Sequence[Any]] = {
-        "framework": components.names("frameworks"),
+        "framework": list(toolchain.offers("frameworks")),
         "dataset": components.names("datasets"),
         "architecture": components.names("architectures"),
         "recipe": RECIPES,
         "weights": WEIGHTS,
-        "runtime": components.names("runtimes"),
+        "control": (NO_CONTROL, ONE_ULP, FLOAT64),
+        "runtime": list(toolchain.offers("runtimes")),
         "quantization": list(quantization.ROWS),
         "device": components.names("devices"),
         "attack": [NO_ATTACK, *attacks.ROWS],
@@ -253,7 +306,7 @@ def _check_values(sweep: Sweep) -> None:
         for axis, valid in known.items():
             where = f"grid.{axis}" if len(sweep.grid) == 1 else f"grid.{number}.{axis}"
             for value in getattr(grid, axis):
-                _check(where, value, valid, custom=axis == "architecture")
+                _check(where, value, valid, axis)
     for rule in sweep.exclude:
         if not rule:
             raise ValueError("exclude: a rule without an axis would exclude every cell")
@@ -263,34 +316,50 @@ def _check_values(sweep: Sweep) -> None:
                 raise ValueError(f"exclude.{axis} is empty")
             for value in values:
                 if axis != "seed":
-                    _check(f"exclude.{axis}", value, known[axis], custom=axis == "architecture")
+                    _check(f"exclude.{axis}", value, known[axis], axis)
                 elif type(value) is not int:
                     raise ValueError(f"exclude.seed: a seed is a whole number, not {value!r}")
     if sweep.name == STAGES_EXPERIMENT:
         raise ValueError(f"name: {sweep.name!r} is the experiment that all sweeps of a store share; choose another")
-    for dataset in sweep.data:
+    for dataset, data in sweep.data.items():
         _check("data", dataset, known["dataset"])
+        settings = components.load("datasets", dataset).SETTINGS
+        for setting in data.settings:
+            if setting not in settings:
+                hint = nearest(setting, settings) if settings else "; it has no settings"
+                raise ValueError(f"data.{dataset}.settings: there is no {setting!r}{hint}")
     for axis in ("dataset", "architecture"):
         for value, changed in getattr(sweep.settings, axis).items():
-            _check(f"settings.{axis}", value, known[axis], custom=axis == "architecture")
+            _check(f"settings.{axis}", value, known[axis], axis)
             _partial_training(f"settings.{axis}.{value}", sweep.train, changed)
     for name, changed in sweep.settings.attack.items():
         _check("settings.attack", name, attacks.ROWS)
         attacks.check(name, changed)
     for component in sweep.options:
         _check("options", component, sorted({*known["framework"], *known["runtime"]}))
-    _check("measure.reference", sweep.measure.reference, known["runtime"])
-    if sweep.transplant_via is not None:
-        _check("transplant_via", sweep.transplant_via, known["framework"])
+    _check("measure.reference", sweep.measure.reference, known["runtime"], "runtime")
+    for key, framework in (("transplant_via", sweep.transplant_via), ("trace.against", sweep.trace.against)):
+        if framework is not None:
+            _check(key, framework, known["framework"], "framework")
+    if sweep.trace.steps and sweep.trace.against is None:
+        raise ValueError("trace.against: steps are compared with those of a framework, which must be named")
     if sweep.same_weights_from is not None:
-        _check("same_weights_from", sweep.same_weights_from, known["framework"])
+        _check("same_weights_from", sweep.same_weights_from, known["framework"], "framework")
     elif any("same" in grid.weights for grid in sweep.grid):
         raise ValueError("same_weights_from: weights 'same' needs the framework whose trained model the others take over")
 
 
-def _check(where: str, value: Any, valid: Iterable[Any], custom: bool = False) -> None:
-    if value not in valid and not (custom and CUSTOM.fullmatch(str(value))):
+def _check(where: str, value: Any, valid: Iterable[Any], axis: str = "") -> None:
+    if value not in valid and not (axis in _OPEN and _OPEN[axis](str(value))):
         raise ValueError(f"{where}: there is no {value!r}{nearest(value, valid)}")
+
+
+_OPEN: dict[str, Callable[[str], Any]] = {
+    "architecture": CUSTOM.fullmatch,
+    "framework": lambda value: toolchain.offer("frameworks", value),
+    "runtime": lambda value: toolchain.offer("runtimes", value),
+}
+"""Axes with values that no list has: a user's own function, or a version of what the default toolchain has."""
 
 
 def _partial_training(where: str, base: Training, changed: Mapping[str, Any]) -> None:

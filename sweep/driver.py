@@ -15,6 +15,7 @@ import yaml
 from rich.console import Console
 
 from sweep import config, facts, summary
+from sweep.cache import cache_folder
 from sweep.campaign import Campaign
 from sweep.errors import BrokenOff, ConfigError, StoreUnavailable, SweepError
 from sweep.execution import prepared_data
@@ -25,7 +26,7 @@ from sweep.plan import Host, Plan, PreparedData, make
 from sweep.progress import Costs, View
 from sweep.records import FAILED, OK, SKIPPED, DataOrder, Finished
 from sweep.scheduling import Scheduler, reusable
-from sweep.store import SQLITE, address, cache_folder
+from sweep.store import SQLITE, address
 
 RECYCLE_BYTES = 4 << 30
 
@@ -77,7 +78,9 @@ def run(sweep: config.Sweep, ray_address: str | None, plan_only: bool, console: 
         starting = stack.enter_context(ThreadPoolExecutor(1)).submit(Ledger, store)  # MLflow takes seconds to load
         stack.callback(lambda: starting.exception() or starting.result().close())
         data = {name: _found(sweep, name, cache, console) for name in sorted({name for grid in sweep.grid for name in grid.dataset})}
-        known = facts.gather(cache)
+        known = facts.gather(cache, _wanted(sweep))
+        for line in known.broken_toolchains():
+            console.print(line, soft_wrap=True)
         ledger = starting.result()
         finished: dict[str, Finished] = ledger.call("scan").result()
         if waiting := ledger.call("waiting").result():
@@ -186,17 +189,26 @@ def _found(sweep: config.Sweep, name: str, cache: Path, console: Console) -> Fou
     wanted = sweep.data.get(name, config.Data())
     path = wanted.path and str(Path(wanted.path).absolute())  # actors work in other folders
     try:
-        prepared, parts = prepared_data(name, path, wanted.allow_subset, cache)
+        prepared, parts = prepared_data(name, path, wanted.allow_subset, wanted.settings, cache)
     except (ValueError, OSError) as error:
         raise SweepError(f"data.{name}: {error}") from None
-    found = f"{prepared.n_train} + {prepared.n_test} images from {prepared.source_kind} at {prepared.source_path}"
+    found = f"{prepared.n_train} + {prepared.n_test} examples from {prepared.source_kind} at {prepared.source_path}"
     console.print(f"{name}: {found}", soft_wrap=True)
     record = {field: value if isinstance(value, int | list | tuple) else str(value) for field, value in asdict(prepared).items()}
     return FoundData(
-        PreparedData(name, prepared.digest, parts.digest, prepared.shape, len(prepared.classes)),
-        DataOrder(name, path, wanted.allow_subset, prepared.digest, parts.digest, prepared.source_kind),
+        PreparedData(name, prepared.digest, parts.digest, prepared.shape, len(prepared.classes), prepared.vocabulary),
+        DataOrder(
+            name, path, wanted.allow_subset, prepared.digest, parts.digest, prepared.source_kind, tuple(sorted(wanted.settings.items()))
+        ),
         record | {"splits": parts.digest},
     )
+
+
+def _wanted(sweep: config.Sweep) -> dict[str, set[str]]:
+    """The frameworks and runtimes that a sweep names."""
+    frameworks = {value for grid in sweep.grid for value in grid.framework}
+    frameworks |= {value for value in (sweep.same_weights_from, sweep.transplant_via, sweep.trace.against) if value}
+    return {"frameworks": frameworks, "runtimes": {value for grid in sweep.grid for value in grid.runtime} | {sweep.measure.reference}}
 
 
 def _usable(plan: Plan, finished: dict[str, Finished], ledger: Ledger) -> dict[str, Finished]:

@@ -87,6 +87,7 @@ FAILURE_CLASSES = {
     "inference_failed": Policy(0, True),
     "measure_failed": Policy(0, True),
     "attack_failed": Policy(0, True),
+    "diagnose_failed": Policy(0, True),
     "crash_signal": Policy(0, True),
     # follows from another stage's failure; decided anew by the graph each time
     "upstream_failed": Policy(0, False),
@@ -105,6 +106,9 @@ STAGE_FAILURE = {
     "evaluate": "inference_failed",
     "measure": "measure_failed",
     "attack": "attack_failed",
+    "diagnose": "diagnose_failed",
+    "trace": "train_failed",
+    "compare": "diagnose_failed",
 }
 """The class of an ordinary exception, by the kind of stage that raised it."""
 

@@ -14,11 +14,11 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from sweep import hostlock, toolchains
+from sweep import hostlock, toolchain
 from sweep.contracts import Bench
 from sweep.data import Prepared, Splits, prepare, splits
 from sweep.errors import STAGE_FAILURE, DataUnavailable, Raised, StageFailed
-from sweep.images import labels as read_labels
+from sweep.inputs import read_labels
 from sweep.records import FAILED, OK, READ, DataOrder, Order, Place, Result, Upload, verify, write_manifest
 from sweep.work import Outcome, Work
 from sweep.workers import Limits, Pool, Shape
@@ -82,7 +82,7 @@ class Site:
         inputs = {role: self._located(place) for role, place in order.inputs.items()}
         data = self._data_of(order.data) if order.data else None
         settings = {"threads": order.threads, **order.stage.settings}
-        shape = Shape(toolchains.default(), order.threads, gpus)
+        shape = Shape(toolchain.named(settings["toolchain"]), order.threads, gpus)
         limits = Limits(order.seconds, order.memory_bytes or self._memory_bytes, until=time.monotonic() + order.seconds)
         bench = Bench(self.pool, shape, limits, log)
         kind = importlib.import_module(f"sweep.work.{order.stage.kind}")
@@ -128,7 +128,7 @@ class Site:
         with self._lock:
             if order not in self._data:
                 try:
-                    prepared, parts = prepared_data(order.name, order.path, order.allow_subset, self._cache)
+                    prepared, parts = prepared_data(order.name, order.path, order.allow_subset, dict(order.settings), self._cache)
                 except (DataUnavailable, ValueError) as error:
                     raise StageFailed("data_unavailable", str(error)) from None
                 if (prepared.digest, parts.digest) != (order.digest, order.splits):
@@ -138,9 +138,11 @@ class Site:
             return self._data[order]
 
 
-def prepared_data(name: str, path: str | None, allow_subset: bool, cache: Path) -> tuple[Prepared, Splits]:
+def prepared_data(
+    name: str, path: str | None, allow_subset: bool, settings: Mapping[str, int], cache: Path
+) -> tuple[Prepared, Splits]:
     """A data set with its index lists; the attack list covers the whole test set, so that any number of examples is a prefix of it."""
-    prepared = prepare(name, path=path, allow_subset=allow_subset, cache=cache / "data")
+    prepared = prepare(name, path=path, allow_subset=allow_subset, settings=settings, cache=cache / "data")
     return prepared, splits(read_labels(str(prepared.folder), "train"), prepared.n_test, attack=prepared.n_test)
 
 

@@ -1,19 +1,21 @@
 """From a sweep to its cells, and to the reason why a cell can't run. Pure: decided by facts, before any work."""
 
 import importlib
+import inspect
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
 from sweep import attacks, components
-from sweep.config import AXES, NO_ATTACK, Sweep
+from sweep.config import AXES, FLOAT64, NO_ATTACK, Sweep
 from sweep.contracts import Layers
 from sweep.errors import ConfigError
 from sweep.facts import Component, Facts
-from sweep.layers import shapes
+from sweep.layers import resolved, shapes
 
 TRANSPLANT = "transplant:"
+UNAVAILABLE = "env_unavailable"
 NATIVE = "native"
 """The format that is a framework's own: every framework writes it, and it needs no conversion."""
 
@@ -28,6 +30,7 @@ class Cell:
     recipe: str
     seed: int
     weights: str
+    control: str
     runtime: str
     quantization: str
     device: str
@@ -41,15 +44,17 @@ class Cell:
 class DatasetFacts:
     """What the grid needs to know of a prepared data set."""
 
-    shape: tuple[int, int, int]
+    shape: tuple[int, ...]
     classes: int
+    vocabulary: int | None = None  # of texts
 
 
 def expand(sweep: Sweep) -> list[Cell]:
     """The cells of all grids, in order, each once, without the excluded ones."""
     cells: dict[Cell, None] = {}
     for grid in sweep.grid:
-        for values in itertools.product(*(getattr(grid, axis) for axis in AXES)):
+        axes = grid.model_dump() | {"seed": grid.seed or sweep.seeds}
+        for values in itertools.product(*(axes[axis] for axis in AXES)):
             cell = Cell(*values)
             if not any(all(getattr(cell, axis) in values for axis, values in rule.items()) for rule in sweep.exclude):
                 cells[cell] = None
@@ -59,19 +64,28 @@ def expand(sweep: Sweep) -> list[Cell]:
 def layers_of(architecture: str, facts: DatasetFacts) -> Layers:
     """The neutral list of an architecture: a component, or a user's `module:function` of the same signature.
 
-    Raises ConfigError where there is no such function, ValueError where the images do not fit.
+    Raises ConfigError where there is no such function, ValueError where the inputs do not fit.
     """
     build = _builder(architecture)
     try:
-        found: Layers = build(facts.shape, facts.classes)
+        found: Layers = build(facts.shape, facts.classes, **_texts(build, facts))
         outputs = shapes(found)[found[-1]["name"]]
     except ValueError:
-        raise  # the images do not fit, which is a skip
+        raise  # the inputs do not fit, which is a skip
     except (Exception, SystemExit) as error:  # a user's code can raise anything
         raise ConfigError(f"grid.architecture: {architecture!r} gives no network: {type(error).__name__}: {error}") from None
     if outputs != (facts.classes,):
         raise ConfigError(f"grid.architecture: {architecture!r} ends in outputs of shape {outputs}, for {facts.classes} classes")
     return found
+
+
+def _texts(build: Any, facts: DatasetFacts) -> dict[str, int]:
+    """What an architecture gets besides where the inputs are texts. Raises ValueError where it doesn't take them."""
+    if facts.vocabulary is None:
+        return {}
+    if "vocabulary" not in inspect.signature(build).parameters:
+        raise ValueError("it reads images, not texts")
+    return {"vocabulary": facts.vocabulary}
 
 
 def _builder(architecture: str) -> Any:
@@ -120,21 +134,29 @@ def unsupported(cell: Cell, sweep: Sweep, facts: Facts, layers: Layers | ValueEr
     framework, runtime = facts.frameworks[cell.framework], facts.runtimes[cell.runtime]
     for kind, component in (("framework", framework), ("runtime", runtime)):
         if component.missing:
-            return f"env_unavailable: {kind} {component.name} can't be imported here ({component.missing})"
+            return unavailable(kind, component)
     if isinstance(layers, ValueError):
         return f"{cell.architecture} does not fit {cell.dataset}: {layers}"
     return (
-        _trainable(cell, sweep, framework, layers)
-        or _same_weights(cell, sweep, facts, layers)
+        (trainable(cell, sweep, framework, layers) if cell.weights == "trained" else _same_weights(cell, sweep, facts, layers))
+        or _controlled(cell, framework, runtime)
         or _deployable(cell, sweep, framework, runtime, layers, facts)
-        or _attackable(cell, framework, facts)
+        or _attackable(cell, framework, layers, facts)
     )
 
 
-def _trainable(cell: Cell, sweep: Sweep, framework: Component, layers: Layers) -> str | None:
+def unavailable(kind: str, component: Component) -> str:
+    """The reason of a cell whose framework or runtime is not to be had."""
+    return f"{UNAVAILABLE}: {kind} {component.name} can't be used here ({component.missing})"
+
+
+def trainable(cell: Cell, sweep: Sweep, framework: Component, layers: Layers) -> str | None:
+    """Why a framework can't train a cell's network, None if it can."""
     missing = _unknown_layers(framework, layers)
     if missing:
         return f"{framework.name} does not build {', '.join(missing)}"
+    if variant := _unknown_variant(framework, resolved(layers, cell.recipe, framework.facts["own"])):
+        return f"{framework.name} does not build {variant}"
     optimizer = sweep.training(cell.dataset, cell.architecture).optimizer
     if optimizer not in framework.facts["optimizers"]:
         return f"{framework.name} has no optimizer {optimizer}"
@@ -142,14 +164,25 @@ def _trainable(cell: Cell, sweep: Sweep, framework: Component, layers: Layers) -
 
 
 def _same_weights(cell: Cell, sweep: Sweep, facts: Facts, layers: Layers) -> str | None:
-    if cell.weights != "same" or cell.framework == sweep.same_weights_from:
-        return None
     assert sweep.same_weights_from is not None
-    master = facts.frameworks[sweep.same_weights_from]
+    framework, master = facts.frameworks[cell.framework], facts.frameworks[sweep.same_weights_from]
     if master.missing:
-        return f"env_unavailable: framework {master.name} can't be imported here ({master.missing})"
-    reason = _trainable(cell, sweep, master, layers)
-    return f"no weights to take over: {reason}" if reason else None
+        return unavailable("framework", master)
+    if reason := trainable(cell, sweep, master, layers):
+        return f"no weights to take over: {reason}"
+    if missing := _unknown_layers(framework, layers):
+        return f"{framework.name} does not build {', '.join(missing)}"
+    if variant := _unknown_variant(framework, resolved(layers, cell.recipe, master.facts["own"])):
+        return f"no exact counterpart: {master.name} trains {variant} under the recipe {cell.recipe}, which {framework.name} does not build"
+    return None
+
+
+def _controlled(cell: Cell, framework: Component, runtime: Component) -> str | None:
+    if cell.control == FLOAT64 and not framework.facts["float64"]:
+        return f"{framework.name} has no float64"
+    if cell.control == FLOAT64 and not runtime.facts["float64"]:
+        return f"{runtime.name} has no float64"
+    return None
 
 
 def _deployable(cell: Cell, sweep: Sweep, framework: Component, runtime: Component, layers: Layers, facts: Facts) -> str | None:
@@ -161,11 +194,13 @@ def _deployable(cell: Cell, sweep: Sweep, framework: Component, runtime: Compone
     return None
 
 
-def _attackable(cell: Cell, framework: Component, facts: Facts) -> str | None:
+def _attackable(cell: Cell, framework: Component, layers: Layers, facts: Facts) -> str | None:
     if cell.attack == NO_ATTACK:
         return None
+    if layers[0]["kind"] == "tokens":
+        return f"{cell.attack} changes images within [0, 1], and {cell.dataset} has token ids"
     if facts.attacks.missing:
-        return f"env_unavailable: attacks need {facts.attacks.name} ({facts.attacks.missing})"
+        return f"{UNAVAILABLE}: attacks need {facts.attacks.name} ({facts.attacks.missing})"
     for need in sorted(attacks.ROWS[cell.attack].needs):
         if need.endswith("_gradient") and need.removesuffix("_gradient") not in framework.facts["gradients"]:
             return f"{cell.attack} needs the {need.replace('_', ' ')}, which {framework.name} does not give"
@@ -174,3 +209,12 @@ def _attackable(cell: Cell, framework: Component, facts: Facts) -> str | None:
 
 def _unknown_layers(framework: Component, layers: Layers) -> Sequence[str]:
     return sorted({layer["kind"] for layer in layers} - set(framework.facts["layers"]))
+
+
+def _unknown_variant(framework: Component, layers: Layers) -> str | None:
+    """The first layer with a field whose value the framework does not build, in words."""
+    for layer in layers:
+        for field, known in framework.facts["variants"].get(layer["kind"], {}).items():
+            if layer[field] not in known:
+                return f"{layer['kind']} with {field} {layer[field]}"
+    return None

@@ -41,6 +41,7 @@ class DataOrder:
     digest: str
     splits: str
     source: str = ""  # the kind of source, for the record
+    settings: tuple[tuple[str, int], ...] = ()  # how it is prepared
 
 
 @dataclass(frozen=True)
@@ -116,6 +117,7 @@ class CellRecord:
     tags: Mapping[str, str]
     metrics: Mapping[str, float]
     stages: Sequence[str]
+    replaces: str = ""  # key of another row that this one makes obsolete, where it stands there
 
 
 def local_folder(uri: str) -> Path | None:

@@ -15,8 +15,9 @@ import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+import pandas
 from mlflow.entities import Experiment, Metric, Param, Run, RunTag, ViewType
 from mlflow.exceptions import MlflowException
 from mlflow.store.artifact.artifact_repository_registry import get_artifact_repository
@@ -182,11 +183,12 @@ class Tracker:
         links = {key: self._finished_runs[key] for key in record.stages if key in self._finished_runs}
         digest = _content(record, links)
         earlier, content = self._cells.get(record.key, ([], ""))
+        replaced, _content_of_replaced = self._cells.pop(record.replaces, ([], ""))
         if content == digest:
             *earlier, run_id = earlier
         else:
             run_id = self._write_row(record, links, digest)
-        for superseded in earlier:
+        for superseded in [*replaced, *earlier]:
             self._client.set_tag(superseded, "superseded_by", run_id)
             self._client.delete_run(superseded)
         self._cells[record.key] = ([run_id], digest)
@@ -239,6 +241,46 @@ class Tracker:
                 return
 
 
+class Recorded(NamedTuple):
+    """A sweep as MLflow has it: its rows, and how many cells its last end counted by outcome (`cells_ok`, ...)."""
+
+    rows: list[CellRecord]
+    counts: dict[str, float]
+
+
+def sweeps(tracking_uri: str) -> list[str]:
+    """The names of a store's sweeps. Raises StoreUnavailable, also where there is no such database: to read makes none."""
+    path = Path(tracking_uri.removeprefix("sqlite:///"))
+    if tracking_uri.startswith("sqlite:///") and not path.is_file():
+        raise StoreUnavailable(f"store.tracking_uri: {tracking_uri!r} can't be used: there is no file {path}")
+    with _reachable(tracking_uri):
+        experiments = MlflowClient(tracking_uri).search_experiments()
+        return sorted(each.name for each in experiments if each.name not in (STAGES_EXPERIMENT, "Default"))
+
+
+def read_sweep(tracking_uri: str, sweep: str) -> Recorded:
+    """One of `sweeps`: its rows in the order they were written, half written ones left out. Raises StoreUnavailable."""
+    with _reachable(tracking_uri):
+        runs = list(_all_runs(MlflowClient(tracking_uri), sweep))
+    rows = [_row(run) for run in runs if run.data.tags.get("stage") == "cell" and run.info.status != "RUNNING"]
+    counts = [dict(run.data.metrics) for run in runs if run.data.tags.get("stage") == "sweep"]
+    return Recorded(rows, counts[-1] if counts else {})
+
+
+def evaluations(tracking_uri: str, row: CellRecord) -> list[pandas.DataFrame]:
+    """`outcomes.parquet` of each evaluation that a row rests on, the source's before its own. Raises StoreUnavailable."""
+    with _reachable(tracking_uri), tempfile.TemporaryDirectory() as temporary:
+        client = MlflowClient(tracking_uri)
+        runs = [client.get_run(run_id) for run_id in row.tags["stage_runs"].split(",")]
+        places = [run.data.tags["location"] for run in runs if run.data.tags["stage"] == "evaluate"]
+        files = [
+            folder / "outcomes.parquet" if (folder := local_folder(uri))
+            else get_artifact_repository(uri).download_artifacts("outcomes.parquet", tempfile.mkdtemp(dir=temporary))
+            for uri in places
+        ]
+        return [pandas.read_parquet(file) for file in files]
+
+
 def place(folder: Path, uri: str, client: MlflowClient, run_id: str) -> None:
     """Make a stage's files a run's artifacts: by hard links where both are on one file system, by upload else."""
     target = local_folder(uri)
@@ -278,6 +320,26 @@ def _finished(run: Run, uri: str) -> Finished:
         message=tags.get("message", ""), digest=tags.get("digest", ""), metrics=dict(run.data.metrics), facts=facts,
         uri=uri, seconds=run.data.metrics.get("stage_seconds", 0.0),
     )
+
+
+def _all_runs(client: MlflowClient, sweep: str) -> Iterator[Run]:
+    experiment = client.get_experiment_by_name(sweep)
+    if experiment is None:
+        raise StoreUnavailable(f"there is no sweep {sweep!r} in this store")
+    order, token = ["attributes.start_time ASC"], None
+    while True:
+        page = client.search_runs([experiment.experiment_id], max_results=PAGE, order_by=order, page_token=token)
+        yield from page
+        token = page.token
+        if not token:
+            return
+
+
+def _row(run: Run) -> CellRecord:
+    tags = dict(run.data.tags)
+    stages = [key for key in tags.get("stage_keys", "").split(",") if key]
+    name = tags.get("mlflow.runName", "")
+    return CellRecord(tags["cell_key"], name, dict(run.data.params), tags, dict(run.data.metrics), stages)
 
 
 def _experiment(client: MlflowClient, name: str, artifacts: str | None) -> Experiment:

@@ -9,6 +9,7 @@ import pytest
 from sweep import layers, plan
 from sweep.config import Sweep
 from sweep.facts import Component, Facts
+from sweep.toolchain import DEFAULT, base
 
 ROOT = Path(__file__).parent.parent
 
@@ -18,24 +19,24 @@ FRAMEWORKS = {
     "fake": {"exports": ["native", "fake"], "layers": ["input", "normalize", "flatten", "dense"], "options": {"faults": "", "sleep_s": ""}},
 }
 RUNTIMES = {
-    "native": {"accepts": {"native": "native"}, "quantizations": ["float32"]},
+    "native": {"accepts": {"native": "native"}, "quantizations": ["float32"], "float64": True},
     "onnxruntime": {
         "accepts": {"onnx": "onnx"}, "quantizations": ["float32", "float16", "dynamic_int8", "static_int8"], "calibrated": ["static_int8"],
     },
     "litert": {"accepts": {"saved_model": "tflite"}, "quantizations": ["float32", "static_int8"], "calibrated": ["static_int8"]},
     "fake": {"accepts": {"fake": "fake"}, "quantizations": ["float32", "dynamic_int8"], "options": {"faults": "", "sleep_s": ""}},
 }
-_FRAMEWORK = {"optimizers": ["sgd", "adam"], "gradients": ["loss", "class"], "float64": True, "processors": ["cpu", "gpu"], "options": {}}
+_FRAMEWORK = {"optimizers": ["sgd", "adam"], "gradients": ["loss", "class"], "float64": True, "processors": ["cpu", "gpu"], "options": {}, "own": {}, "variants": {}}
 _RUNTIME = {"calibrated": [], "batch_dependent": [], "float64": False, "processors": ["cpu"], "options": {}}
 
 
-def _component(name, facts, changes):
-    missing = changes.pop("missing", "")
+def _component(kind, name, facts, changes):
+    missing, home = changes.pop("missing", ""), changes.pop("toolchain", DEFAULT)
     version = changes.pop("version", f"{name} 1.0")
     lock, convert_lock = changes.pop("lock", f"lock of {name}"), changes.pop("convert_lock", f"lock of {name} and its converters")
     if missing:
-        return Component(name, {}, "", "", "", missing)
-    return Component(name, copy.deepcopy(facts | changes), version, lock, convert_lock)
+        return Component(kind, name, base(name), home, {}, "", "", "", missing)
+    return Component(kind, name, base(name), home, copy.deepcopy(facts | changes), version, lock, convert_lock)
 
 
 @pytest.fixture
@@ -47,9 +48,9 @@ def make_facts():
 
     def make(**changes):
         return Facts(
-            {name: _component(name, _FRAMEWORK | facts, dict(changes.get(name, {}))) for name, facts in FRAMEWORKS.items()},
-            {name: _component(name, _RUNTIME | facts, dict(changes.get(name, {}))) for name, facts in RUNTIMES.items()},
-            _component("the attacks", {}, dict(changes.get("attacks", {}))),
+            {name: _component("frameworks", name, _FRAMEWORK | facts, dict(changes.get(name, {}))) for name, facts in FRAMEWORKS.items()},
+            {name: _component("runtimes", name, _RUNTIME | facts, dict(changes.get(name, {}))) for name, facts in RUNTIMES.items()},
+            _component("attacks", "the attacks", {}, dict(changes.get("attacks", {}))),
         )
 
     return make

@@ -25,31 +25,35 @@ GENERIC_NAMES = {"native", "fake"}
 
 # A module imports from lines below its own alone; a package counts as one.
 ORDER = (
-    {"launch"},
+    {"report", "toolchains"},
+    {"sheets"},
+    {"beside", "launch"},
     {"driver"},
     {"campaign", "store", "summary", "tune"},
     {"actors", "cells", "ledger", "progress"},
-    {"execution", "scheduling", "tracking"},
+    {"claims", "execution", "scheduling", "tracking"},
     {"host", "records"},
     {"plan", "runtimes", "work"},
     {"data", "datasets", "devices", "frameworks", "grid"},
-    {"contracts", "facts"},
-    {"lifeline", "stages", "workers"},
-    {"architectures", "config", "initial", "worker"},
+    {"contracts", "facts", "installation"},
+    {"lifeline", "paper", "stages", "workers"},
+    {"architectures", "config", "diagnosis", "worker"},
+    {"hypotheses", "initial", "toolchain"},
+    {"cache"},
     {
-        "attacks", "components", "energy", "epoch", "errors", "estimator", "hostlock", "images", "interrupts", "layers", "memory",
-        "metrics", "quantization", "reference", "sources", "timing", "toolchains",
+        "attacks", "components", "energy", "epoch", "errors", "estimator", "hostlock", "inputs", "interrupts", "layers", "memory",
+        "metrics", "quantization", "reference", "sources", "statistics", "timing",
     },
 )
 LEVEL = {name: number for number, names in enumerate(ORDER) for name in names}
 WORKER_SIDE = {
     "worker", "stages", "frameworks", "runtimes", "architectures", "attacks", "components", "contracts", "energy", "epoch", "estimator",
-    "images", "initial", "layers", "memory", "metrics", "reference", "timing",
+    "diagnosis", "hypotheses", "inputs", "initial", "layers", "memory", "metrics", "reference", "timing",
 }
-SHARED_MODULES = ("layers", "components", "epoch", "images", "initial", "reference", "metrics", "timing", "memory", "energy")
+SHARED_MODULES = ("layers", "components", "epoch", "inputs", "initial", "reference", "metrics", "timing", "memory", "energy")
 SHARED_WITH_OLD_PYTHONS = sorted(
     [PACKAGE / f"{name}.py" for name in SHARED_MODULES]
-    + [path for folder in ("worker", "stages", "architectures") for path in (PACKAGE / folder).glob("*.py")]
+    + [path for folder in ("worker", "stages", "architectures", "diagnosis", "hypotheses") for path in (PACKAGE / folder).glob("*.py")]
 )
 OLDEST = (3, 6)
 

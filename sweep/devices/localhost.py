@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from sweep import energy, timing
-from sweep.contracts import Bench, Samples
+from sweep.contracts import Bench, Samples, Timed
 
 if TYPE_CHECKING:
     from sweep.workers import Worker
@@ -20,20 +20,17 @@ def run(bench: Bench, function: str, arguments: Mapping[str, Any]) -> Any:
         return worker.call(function, arguments, bench.limits, bench.log)[0]
 
 
-def measure(
-    bench: Bench, candidate: Mapping[str, Any], reference: Mapping[str, Any] | None, processes: int, blocks: int, seed: int
-) -> Samples:
+def measure(candidate: Timed, reference: Timed | None, processes: int, blocks: int, seed: int) -> Samples:
     """Blocks of the candidate, interleaved with those of the reference, in several fresh processes of each.
 
-    `candidate` and `reference` are the arguments of `sweep.stages.measure.prepare`. Candidate and reference have a process each, so
-    that neither is in the other's memory; one of the two runs at any time.
+    Candidate and reference have a process each, so that neither is in the other's memory; one of the two runs at any time.
     """
     found = Samples()
     for process in range(processes):
-        with _prepared(bench, candidate) as (call, opened):
+        with _prepared(candidate) as (call, opened):
             found.opened.append(opened)
             timed = _block(call)
-            with _reference(bench, reference) as timed_reference:
+            with _reference(reference) as timed_reference:
                 samples = timing.interleave(timed, timed_reference, seed * processes + process, blocks)
             found.candidate.append(samples["candidate"])
             if reference:
@@ -46,18 +43,19 @@ def measure(
 
 
 @contextlib.contextmanager
-def _prepared(bench: Bench, arguments: Mapping[str, Any]) -> Iterator[tuple[Any, Mapping[str, Any]]]:
+def _prepared(timed: Timed) -> Iterator[tuple[Any, Mapping[str, Any]]]:
+    bench = timed.bench
     with bench.pool.fresh(bench.shape, bench.log) as worker:
-        yield _caller(bench, worker), worker.call("sweep.stages.measure:prepare", arguments, bench.limits, bench.log)[0]
+        yield _caller(bench, worker), worker.call("sweep.stages.measure:prepare", timed.arguments, bench.limits, bench.log)[0]
 
 
 @contextlib.contextmanager
-def _reference(bench: Bench, arguments: Mapping[str, Any] | None) -> Iterator[Callable[[], float]]:
+def _reference(timed: Timed | None) -> Iterator[Callable[[], float]]:
     """What times a block of the reference; where there is none, something that takes no time and is not kept."""
-    if arguments is None:
+    if timed is None:
         yield lambda: 0.0
         return
-    with _prepared(bench, arguments) as (call, _opened):
+    with _prepared(timed) as (call, _opened):
         yield _block(call)
 
 

@@ -13,23 +13,24 @@ def epoch_function(network, plan, examples):
     the network for one epoch. A remainder of the examples is a last, smaller step of the same graph: every step has static shapes."""
     batch_size = plan["batch_size"]
     full, rest = divmod(examples, batch_size)
-    variables = [variable.value for variable in network.model.trainable_variables]
+    variables = [variable.value for variable in network.trained]
+    penalised = {network.locate(name)[0].path for name in _training.penalised(network.layers)}
+    penalties = [2 * plan["l2"] if variable.path in penalised else 0 for variable in network.trained]
     update = _OPTIMIZER[plan["optimizer"]](plan, variables)
 
     def step(images, labels, batch, rate):
         truth = tf.gather(labels, batch)
         with tf.GradientTape(watch_accessed_variables=False) as tape:
             tape.watch(variables)
-            logits = network.apply(tf.cast(tf.gather(images, batch), network.dtype), training=True)
+            logits = network.apply(tf.cast(tf.gather(images, batch), network.inputs.dtype), training=True)
             losses = tf.nn.sparse_softmax_cross_entropy_with_logits(truth, logits)
             loss = tf.reduce_mean(losses)
-        gradients = tape.gradient(loss, variables)
-        if plan["l2"]:
-            # The gradient of l2 x the sum of the kernels' squares.
-            gradients = [
-                gradient + 2 * plan["l2"] * variable if len(variable.shape) > 1 else gradient
-                for gradient, variable in zip(gradients, variables)
-            ]
+        # An embedding's are sparse; the agreed formulas move every row.
+        gradients = [tf.convert_to_tensor(gradient) for gradient in tape.gradient(loss, variables)]
+        gradients = [
+            gradient + penalty * variable if penalty else gradient  # of l2 x the sum of the kernels' squares
+            for gradient, variable, penalty in zip(gradients, variables, penalties)
+        ]
         update(gradients, rate)
         hits = tf.math.count_nonzero(tf.equal(tf.argmax(logits, 1), truth))
         return tf.cast(loss, tf.float64) * len(batch), hits

@@ -10,15 +10,6 @@ import numpy as np
 #   moving variance  of the biased batch variance
 ADAM_BETAS = (0.9, 0.999)
 AGREED_ADAM_EPSILON = 1e-7
-AGREED_NORM_EPSILON = 1e-3
-AGREED_NORM_MOMENTUM = 0.99
-
-
-def resolved(layers, recipe, own_epsilon, own_momentum):
-    """A copy of the list whose batch norms have no None: the framework's own values under `defaults`, else the agreed ones."""
-    agreed = recipe != "defaults"
-    fill = {"epsilon": AGREED_NORM_EPSILON if agreed else own_epsilon, "momentum": AGREED_NORM_MOMENTUM if agreed else own_momentum}
-    return [dict(layer, **{key: value for key, value in fill.items() if key in layer and layer[key] is None}) for layer in layers]
 
 
 def adam_epsilon(plan, own):
@@ -37,6 +28,11 @@ def learning_rate(plan, epoch):
     return rate
 
 
+def penalised(layers):
+    """The canonical names of the weights that a plan's l2 holds for."""
+    return [layer["name"] + "/kernel" for layer in layers if layer["kind"] in ("conv1d", "conv2d", "dense")]
+
+
 def check(plan, optimizers, images, labels, permutations):
     """Raises ValueError where a training can't be what its plan says."""
     examples = len(images)
@@ -46,8 +42,10 @@ def check(plan, optimizers, images, labels, permutations):
         raise ValueError("{} images with {} labels".format(examples, len(labels)))
     if plan["recipe"] == "identical" and permutations is None:
         raise ValueError("recipe identical needs the permutation of every epoch")
-    if permutations is not None and np.shape(permutations) != (plan["epochs"], examples):
-        raise ValueError("permutations have shape {}, expected {}".format(np.shape(permutations), (plan["epochs"], examples)))
+    if permutations is not None:
+        epochs, each = np.shape(permutations)
+        if epochs != plan["epochs"] or not 0 < each <= examples:
+            raise ValueError("permutations have shape {} for {} epochs of {} examples".format((epochs, each), plan["epochs"], examples))
 
 
 def finite(loss, epoch):

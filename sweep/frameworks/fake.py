@@ -11,6 +11,7 @@ import numpy as np
 from sweep import initial
 from sweep.epoch import EpochReport
 from sweep.frameworks import _faults, _training
+from sweep.frameworks._fake_optimizers import OPTIMIZERS
 from sweep.frameworks._weights import checked
 
 FACTS = {
@@ -18,7 +19,9 @@ FACTS = {
     "converters": [],
     "exports": ["native", "fake"],
     "layers": ["input", "normalize", "flatten", "dense"],
-    "optimizers": ["sgd", "adam"],
+    "own": {},
+    "variants": {},
+    "optimizers": list(OPTIMIZERS),
     "gradients": ["loss", "class"],
     "float64": True,
     "processors": ["cpu"],
@@ -28,7 +31,6 @@ FACTS = {
     },
 }
 
-_OWN_NORM_EPSILON, _OWN_NORM_MOMENTUM = 1e-3, 0.99
 _CHUNK = 256  # images per pass where a caller states no batch size; bounds the memory
 _options = {"faults": {}, "sleep_s": 0.0}
 
@@ -57,10 +59,6 @@ def processor():
     return "cpu"
 
 
-def resolve(layers, recipe):
-    return _training.resolved(layers, recipe, _OWN_NORM_EPSILON, _OWN_NORM_MOMENTUM)
-
-
 def build(layers, recipe, seed, dtype="float32"):
     """As the contract says; every recipe draws from the list's initializers, which are this framework's own."""
     return Network(layers, {name: array.astype(dtype) for name, array in initial.weights(layers, seed).items()})
@@ -84,61 +82,36 @@ def train(model, images, labels, plan, permutations):
     _training.check(plan, FACTS["optimizers"], images, labels, permutations)
     time.sleep(_options["sleep_s"])
     _faults.provoke(_options["faults"], "train", plan["seed"])
-    examples, batch_size = len(images), plan["batch_size"]
+    examples = len(images) if permutations is None else len(permutations[0])
+    batch_size = plan["batch_size"]
     shuffle = np.random.RandomState(plan["seed"])
-    update = _OPTIMIZER[plan["optimizer"]](plan, model.weights)
+    update = OPTIMIZERS[plan["optimizer"]](plan, model.weights)
     for epoch in range(plan["epochs"]):
         order = shuffle.permutation(examples) if permutations is None else permutations[epoch]
         loss_sum, hits = 0.0, 0
         with np.errstate(over="ignore", invalid="ignore"):  # a training that diverges says so by its loss
             for start in range(0, examples, batch_size):
                 batch = order[start:start + batch_size]
-                loss, right, gradients = _step(model, images[batch], labels[batch], plan["l2"])
+                loss, right, gradients = _step(model, images[batch], labels[batch])
+                for name in _training.penalised(model.layers):
+                    gradients[name] += 2 * plan["l2"] * model.weights[name]
                 update(gradients, _training.learning_rate(plan, epoch))
                 loss_sum, hits = loss_sum + loss, hits + right
         yield EpochReport(_training.finite(loss_sum / examples, epoch), hits / examples)
 
 
-def _step(model, images, labels, l2):
-    """Sum of the losses, number of hits, and the gradients of the mean loss with its l2 term."""
+def _step(model, images, labels):
+    """Sum of the losses, number of hits, and the gradients of the mean loss by the weights."""
     values, truth = _forward(model, images), (np.arange(len(images)), labels)
     logits = values[model.layers[-1]["name"]]
     log_shares = _log_softmax(logits)
     gradients = _backward(model, values, _loss_slope(log_shares, truth) / len(images))
-    for name in model.weights:
-        if name.endswith("/kernel"):
-            gradients[name] = gradients[name] + 2 * l2 * model.weights[name]
-    return -float(log_shares[truth].sum()), int((logits.argmax(1) == labels).sum()), gradients
+    of_weights = {name: gradients[name] for name in model.weights}
+    return -float(log_shares[truth].sum()), int((logits.argmax(1) == labels).sum()), of_weights
 
 
-def _sgd(plan, weights):
-    velocities = {name: np.zeros_like(array) for name, array in weights.items()}
-
-    def update(gradients, rate):
-        for name, velocity in velocities.items():
-            velocity[...] = plan["momentum"] * velocity + gradients[name]
-            weights[name] -= rate * velocity
-
-    return update
-
-
-def _adam(plan, weights):
-    epsilon = _training.adam_epsilon(plan, _training.AGREED_ADAM_EPSILON)
-    moments = {name: (np.zeros_like(array), np.zeros_like(array)) for name, array in weights.items()}
-    steps = [0]
-
-    def update(gradients, rate):
-        steps[0] += 1
-        corrections = [1 - beta ** steps[0] for beta in _training.ADAM_BETAS]
-        for name, (first, second) in moments.items():
-            for moment, beta, value in zip((first, second), _training.ADAM_BETAS, (gradients[name], gradients[name] ** 2)):
-                moment += (1 - beta) * (value - moment)
-            weights[name] -= rate * (first / corrections[0]) / (np.sqrt(second / corrections[1]) + epsilon)
-
-    return update
-
-
-_OPTIMIZER = {"sgd": _sgd, "adam": _adam}
+def weight_gradients(model, images, labels):
+    return _step(model, images, labels)[2]
 
 
 def _forward(model, images):
@@ -231,6 +204,11 @@ def _chosen_gradient(model, images, classes):
 
 def layer_outputs(model, images):
     return _forward(model, images)
+
+
+def run_layer(model, name, inputs):
+    layer = next(layer for layer in model.layers if layer["name"] == name)
+    return _APPLY[layer["kind"]](model, layer, *(np.asarray(array, model.dtype) for array in inputs))
 
 
 def save(model, folder):

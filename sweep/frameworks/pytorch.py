@@ -10,13 +10,23 @@ from torch.nn import functional
 
 from sweep.epoch import EpochReport
 from sweep.frameworks import _pytorch_network as network
-from sweep.frameworks import _training
+from sweep.frameworks import _pytorch_onnx, _training
+from sweep.frameworks._pytorch_parts import channels_last, inner
 
 FACTS = {
     "distribution": "torch",
     "converters": ["onnx", "onnxscript"],
     "exports": ["native", "onnx"],
     "layers": list(network.KINDS),
+    "own": {
+        "batch_norm": {"epsilon": 1e-5, "momentum": 0.9},  # PyTorch counts the new share, 0.1
+        "lstm": {"recurrent_activation": "sigmoid"},
+        "gru": {"recurrent_activation": "sigmoid", "reset_after": True},
+    },
+    "variants": {
+        "lstm": {"recurrent_activation": ["sigmoid"]},
+        "gru": {"recurrent_activation": ["sigmoid"], "reset_after": [True]},
+    },
     "optimizers": ["sgd", "adam"],
     "gradients": ["loss", "class"],
     "float64": True,
@@ -24,11 +34,8 @@ FACTS = {
     "options": {},
 }
 
-OPSET = 18  # of the exported ONNX file
 _CHUNK = 256  # images per pass where a caller states no batch size; bounds the memory
 _OWN_ADAM_EPSILON = 1e-8
-_OWN_NORM_EPSILON = 1e-5
-_OWN_NORM_MOMENTUM = 0.9  # PyTorch counts the new share, 0.1
 
 
 def configure(threads):
@@ -43,10 +50,6 @@ def configure(threads):
     torch.backends.cudnn.allow_tf32 = False
 
 
-def resolve(layers, recipe):
-    return _training.resolved(layers, recipe, _OWN_NORM_EPSILON, _OWN_NORM_MOMENTUM)
-
-
 def build(layers, recipe, seed, dtype="float32"):
     return network.build(layers, recipe, seed, dtype).to(_device())
 
@@ -59,10 +62,7 @@ def _device():
     return torch.device("cuda" if processor() == "gpu" else "cpu")
 
 
-def count_parameters(model):
-    return sum(tensor.numel() for tensor in model.state_dict().values())
-
-
+count_parameters = network.count_parameters
 get_weights = network.get_weights
 set_weights = network.set_weights
 
@@ -71,7 +71,8 @@ def train(model, images, labels, plan, permutations):
     """The contract's generator; the loss is the cross-entropy, the l2 term acts through the optimizer's weight decay and isn't in it."""
     _training.check(plan, FACTS["optimizers"], images, labels, permutations)
     images, labels = _tensor(images, model.device), _tensor(labels, model.device)
-    examples, batch_size = len(images), plan["batch_size"]
+    examples = len(images) if permutations is None else len(permutations[0])
+    batch_size = plan["batch_size"]
     shuffle = torch.Generator().manual_seed(plan["seed"])
     optimizer = _optimizer(model, plan)
     model.use_biased_statistics(plan["recipe"] != "defaults")
@@ -89,7 +90,7 @@ def train(model, images, labels, plan, permutations):
         for start in range(0, examples, batch_size):
             batch = order[start:start + batch_size]
             truth = labels.index_select(0, batch)
-            logits = model(images.index_select(0, batch).to(model.dtype))
+            logits = model(model.cast(images.index_select(0, batch)))
             loss = functional.cross_entropy(logits, truth)
             optimizer.zero_grad()
             loss.backward()
@@ -100,8 +101,9 @@ def train(model, images, labels, plan, permutations):
 
 
 def _optimizer(model, plan):
-    kernels = [parameter for parameter in model.parameters() if parameter.ndim > 1]
-    others = [parameter for parameter in model.parameters() if parameter.ndim == 1]
+    kernels = [model.parts[name.rpartition("/")[0]].weight for name in _training.penalised(model.layers)]
+    penalised = {id(kernel) for kernel in kernels}
+    others = [parameter for parameter in model.parameters() if parameter.requires_grad and id(parameter) not in penalised]
     # Weight decay adds decay x kernel to the gradient, which is that of decay / 2 x the sum of squares.
     groups = [{"params": kernels, "weight_decay": 2 * plan["l2"]}, {"params": others, "weight_decay": 0.0}]
     if plan["optimizer"] == "sgd":
@@ -120,7 +122,12 @@ def _tensor(array, device):
 def _chunks(model, images, size):
     model.eval()
     for start in range(0, len(images), size):
-        yield _tensor(images[start:start + size], model.device).to(model.dtype)
+        yield model.cast(_tensor(images[start:start + size], model.device))
+
+
+def weight_gradients(model, images, labels):
+    images, labels = model.cast(_tensor(images, model.device)), _tensor(labels, model.device)
+    return network.weight_gradients(model, lambda logits_of: functional.cross_entropy(logits_of(images), labels))
 
 
 @torch.inference_mode()
@@ -157,11 +164,15 @@ def class_gradient(model, images, classes=None):
 @torch.inference_mode()
 def layer_outputs(model, images):
     parts = [model.outputs(part) for part in _chunks(model, images, _CHUNK)]
-    return {layer["name"]: _joined([_channels_last(part[layer["name"]]) for part in parts]) for layer in model.layers}
+    return {layer["name"]: _joined([channels_last(part[layer["name"]]) for part in parts]) for layer in model.layers}
 
 
-def _channels_last(values):
-    return values.permute(0, 2, 3, 1) if values.ndim == 4 else values
+@torch.inference_mode()
+def run_layer(model, name, inputs):
+    model.eval()
+    given = [_tensor(array, model.device) for array in inputs]
+    given = [values.to(model.dtype) if values.is_floating_point() else values for values in given]
+    return _joined([channels_last(model.parts[name](*map(inner, given)))])
 
 
 def _joined(tensors):
@@ -187,21 +198,6 @@ def export(model, layers, target, folder):
     if target == "native":
         return save(model, folder)
     if target == "onnx":
-        return _export_onnx(model, folder)
+        _pytorch_onnx.export(model, Path(folder) / "model.onnx")
+        return "model.onnx"
     raise ValueError("no export to {!r}; there are {}".format(target, ", ".join(FACTS["exports"])))
-
-
-def _export_onnx(model, folder):
-    model.eval()
-    example = torch.zeros((2, *model.layers[0]["shape"]), dtype=model.dtype, device=model.device)
-    program = torch.onnx.export(
-        model, (example,), input_names=["input"], output_names=["logits"], opset_version=OPSET, dynamo=True,
-        dynamic_shapes=({0: torch.export.Dim("batch")},), verbose=False,
-    )
-    # The exporter writes a stack trace with this machine's paths into every node, which makes a small model twice as large.
-    for node in program.model.graph:
-        node.metadata_props.clear()
-        for value in node.outputs:
-            value.metadata_props.clear()
-    program.save(str(Path(folder) / "model.onnx"), external_data=False)
-    return "model.onnx"

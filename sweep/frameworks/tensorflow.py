@@ -16,6 +16,12 @@ FACTS = {
     "converters": ["onnx", "tf2onnx"],
     "exports": ["native", "onnx", "saved_model"],
     "layers": list(network.KINDS),
+    "own": {
+        "batch_norm": {"epsilon": 1e-3, "momentum": 0.99},
+        "lstm": {"recurrent_activation": "sigmoid"},
+        "gru": {"recurrent_activation": "sigmoid", "reset_after": True},
+    },
+    "variants": {},
     "optimizers": list(OPTIMIZERS),
     "gradients": ["loss", "class"],
     "float64": True,
@@ -25,8 +31,6 @@ FACTS = {
 
 OPSET = 18  # of the exported ONNX file
 _CHUNK = 256  # images per pass where a caller states no batch size; bounds the memory
-_OWN_NORM_EPSILON = 1e-3
-_OWN_NORM_MOMENTUM = 0.99
 
 
 def configure(threads):
@@ -46,10 +50,6 @@ def processor():
     return "gpu" if tf.config.list_physical_devices("GPU") else "cpu"
 
 
-def resolve(layers, recipe):
-    return _training.resolved(layers, recipe, _OWN_NORM_EPSILON, _OWN_NORM_MOMENTUM)
-
-
 def build(layers, recipe, seed, dtype="float32"):
     return network.build(layers, recipe, seed, dtype)
 
@@ -65,7 +65,7 @@ set_weights = network.set_weights
 def train(model, images, labels, plan, permutations):
     """The contract's generator; the loss is the cross-entropy, without the l2 term."""
     _training.check(plan, FACTS["optimizers"], images, labels, permutations)
-    examples = len(images)
+    examples = len(images) if permutations is None else len(permutations[0])
     epoch_pass = epoch_function(model, plan, examples)
     images, labels = tf.convert_to_tensor(images), tf.convert_to_tensor(labels, tf.int64)
     for epoch in range(plan["epochs"]):
@@ -80,11 +80,16 @@ def train(model, images, labels, plan, permutations):
 
 def _chunks(model, images, size):
     for start in range(0, len(images), size):
-        yield tf.convert_to_tensor(np.asarray(images[start:start + size], model.dtype.as_numpy_dtype))
+        yield tf.convert_to_tensor(np.asarray(images[start:start + size], model.inputs.dtype.as_numpy_dtype))
 
 
 def _joined(tensors):
     return (tensors[0] if len(tensors) == 1 else tf.concat(tensors, 0)).numpy()
+
+
+def weight_gradients(model, images, labels):
+    images = tf.convert_to_tensor(np.asarray(images, model.inputs.dtype.as_numpy_dtype))
+    return network.weight_gradients(model, images, tf.convert_to_tensor(labels, tf.int64))
 
 
 def predict(model, images, batch_size=256):
@@ -109,6 +114,12 @@ def _integers(values):
 def layer_outputs(model, images):
     parts = [model.outputs(part) for part in _chunks(model, images, _CHUNK)]
     return {layer["name"]: _joined([part[layer["name"]] for part in parts]) for layer in model.layers}
+
+
+def run_layer(model, name, inputs):
+    dtype = model.dtype.as_numpy_dtype
+    given = [tf.convert_to_tensor(array if array.dtype.kind == "i" else np.asarray(array, dtype)) for array in inputs]
+    return model.run_layer(name, given).numpy()
 
 
 def save(model, folder):
@@ -145,6 +156,6 @@ def _export_onnx(model, folder):
     import onnx
     import tf2onnx
 
-    exported, _ = tf2onnx.convert.from_function(model.serve, input_signature=[model.images], opset=OPSET)
+    exported, _ = tf2onnx.convert.from_function(model.serve, input_signature=[model.inputs], opset=OPSET)
     onnx.save(exported, Path(folder) / "model.onnx")
     return "model.onnx"

@@ -46,7 +46,9 @@ def write(source, target, quantization, calibration):
             if not np.isfinite(numpy_helper.to_array(tensor)).all():
                 raise ValueError("{}: {} is not finite".format(source, tensor.name))
         _INT8[quantization](prepared, target, calibration)
-    left = [node.name or node.output[0] for node, _weights, _axis in _weighted(onnx.load(str(target)))]
+    quantized = onnx.load(str(target))
+    left = [node.name or node.output[0] for node, _weights, _axis in _weighted(quantized)]
+    left += [node.name or node.output[0] for node in quantized.graph.node if node.op_type in _RECURRENT]
     if left:
         raise ValueError("{}: {} left {} unquantized".format(source, quantization, ", ".join(left)))
 
@@ -141,4 +143,5 @@ _OUTPUT_AXIS = {
     "Gemm": _gemm_axis,
     "MatMul": lambda _node, weights: len(weights.dims) - 1,
 }
+_RECURRENT = ("LSTM", "GRU", "Loop", "Scan")  # these tools leave their weights, or those in their bodies, in float32
 _INT8 = {"dynamic_int8": _dynamic, "static_int8": _static, "weight_only_int8": _weight_only}

@@ -15,7 +15,7 @@ FACTS = {
     "quantizations": ["float32"],
     "calibrated": [],
     "batch_dependent": [],
-    "float64": False,
+    "float64": True,
     "processors": ["cpu", "gpu"],
 }
 

@@ -6,7 +6,7 @@ from multiprocessing.connection import Client, Listener
 
 import numpy as np
 
-from sweep import images
+from sweep.inputs import read_inputs, read_labels
 from sweep.stages.models import load_model, open_framework
 from sweep.worker import wire
 
@@ -43,7 +43,7 @@ def craft(settings, data, address, key, out):
     from sweep import attacks, estimator  # late: the model's side does without ART
 
     chosen = np.load(data["splits"], allow_pickle=False)["attack"][: settings["examples"]]
-    clean, labels = images.load(data["folder"], "test", chosen), images.labels(data["folder"], "test", chosen)
+    clean, labels = read_inputs(data["folder"], "test", chosen), read_labels(data["folder"], "test", chosen)
     with _connected(address, bytes.fromhex(key)) as connection:
 
         def call(verb, *arrays):

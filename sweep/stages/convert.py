@@ -5,7 +5,7 @@ import time
 
 import numpy as np
 
-from sweep import images
+from sweep.inputs import read_inputs
 from sweep.stages.models import deployed_bytes, load_model, open_framework, open_runtime, read_details, write_details
 
 
@@ -30,6 +30,6 @@ def _deploy(settings, folder, data, out):
     calibration = None
     if settings["quantization"] in runtime.FACTS["calibrated"]:
         chosen = np.load(data["splits"], allow_pickle=False)["calibration"]
-        calibration = images.load(data["folder"], "train", chosen)
+        calibration = read_inputs(data["folder"], "train", chosen)
     file = runtime.convert(os.path.join(folder, details["file"]), details["format"], out, settings["quantization"], calibration)
     return dict(details, format=runtime.FACTS["format"], file=file, runtime=settings["runtime"], quantization=settings["quantization"])

@@ -4,20 +4,21 @@ import os
 
 import numpy as np
 
-from sweep import images, reference
-from sweep.stages.models import open_runtime, open_session, read_details, read_weights
+from sweep import reference
+from sweep.inputs import read_inputs
+from sweep.stages.models import indices, open_runtime, open_session, read_details, read_weights
 
 BATCH = 256
 
 
 def run(settings, model, data, out):
-    """Write `logits.npy`, float32 (N, classes), for N test images (all where settings["examples"] is None), and which in `index.npy`.
+    """Write `logits.npy`, float32 (N, classes), for N test examples (all where settings["examples"] is None), and which in `index.npy`.
 
     For a framework's own model also `exact.npy`, float64, for the first settings["reference_examples"] of them: the same network
     and weights computed in double precision from the neutral list. Returns what really ran.
     """
     chosen = indices(settings["examples"], data)
-    inputs = images.load(data["folder"], "test", chosen)
+    inputs = read_inputs(data["folder"], "test", chosen)
     session, runtime, batch = _session(settings, model)
     np.save(os.path.join(out, "index.npy"), chosen)
     np.save(os.path.join(out, "logits.npy"), runtime.predict(session, inputs, batch))
@@ -28,18 +29,11 @@ def run(settings, model, data, out):
 
 
 def predict(settings, model, arrays_file, out):
-    """Write `logits.npz` with the logits of every array in an .npz of images, under the same names."""
+    """Write `logits.npz` with the logits of every array in an .npz of inputs, under the same names."""
     session, runtime, batch = _session(settings, model)
     with np.load(arrays_file, allow_pickle=False) as arrays:
         np.savez(os.path.join(out, "logits.npz"), **{name: runtime.predict(session, arrays[name], batch) for name in arrays.files})
     return {"metrics": {}, "runs": runtime.describe(session)}
-
-
-def indices(examples, data):
-    """The evaluated test images, in the order of the set: all, or the start of its fixed permutation."""
-    if examples is None:
-        return np.arange(len(images.labels(data["folder"], "test")))
-    return np.sort(np.load(data["splits"], allow_pickle=False)["attack"][:examples])
 
 
 def _session(settings, model):

@@ -4,12 +4,12 @@ import time
 
 import numpy as np
 
-from sweep import components, images, memory, timing
-from sweep.stages.evaluate import indices
-from sweep.stages.models import open_runtime, open_session, read_details
+from sweep import components, memory, timing
+from sweep.inputs import read_inputs
+from sweep.stages.models import indices, open_runtime, open_session, read_details
 
 MEMORY_CALLS = 100
-_held = {}  # type: ignore[var-annotated]  # the timed calls of the one model that a fresh process opens
+_held = {}  # the timed calls of the one model that a fresh process opens
 
 
 def prepare(settings, model, data):
@@ -17,7 +17,7 @@ def prepare(settings, model, data):
 
     The kernel's high-water mark is reset when the runtime is imported and nothing is loaded, and read after 100 inferences at batch 1.
     """
-    inputs = images.load(data["folder"], "test", indices(settings["throughput_batch"], data))
+    inputs = read_inputs(data["folder"], "test", indices(settings["throughput_batch"], data))
     one = np.ascontiguousarray(inputs[:1])
     runtime, details = open_runtime(settings), read_details(model)
     if runtime.FACTS["distribution"] is None:  # the framework is the runtime; to import and set it up is not part of loading a model

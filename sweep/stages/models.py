@@ -6,11 +6,12 @@ import os
 import numpy as np
 
 from sweep import components
+from sweep.inputs import read_labels
 
 
 def open_framework(settings):
     """The configured framework module that a stage's settings name."""
-    framework = components.load("frameworks", settings["framework"])
+    framework = components.load("frameworks", settings["module"])
     framework.configure(settings["threads"])
     if framework.FACTS["options"]:
         framework.set_options(settings["options"])
@@ -19,7 +20,7 @@ def open_framework(settings):
 
 def open_runtime(settings):
     """The runtime module that a stage's settings name, with its options set."""
-    runtime = components.load("runtimes", settings["runtime"])
+    runtime = components.load("runtimes", settings["module"])
     if runtime.FACTS["options"]:
         runtime.set_options(dict(settings["options"], seed=settings["seed"]))
     return runtime
@@ -43,7 +44,7 @@ def write_model(framework, model, network, settings, out):
     file = framework.save(model, out)
     shape = network[0]["shape"]
     write_details(
-        out, framework=settings["framework"], format="native", file=file, layers=network, classes=settings["classes"], input_shape=shape
+        out, framework=settings["module"], format="native", file=file, layers=network, classes=settings["classes"], input_shape=shape
     )
 
 
@@ -76,3 +77,10 @@ def deployed_bytes(folder):
     if os.path.isfile(path):
         return os.path.getsize(path)
     return sum(os.path.getsize(os.path.join(at, name)) for at, _folders, names in os.walk(path) for name in names)
+
+
+def indices(examples, data):
+    """The evaluated test examples, in the order of the set: all, or the start of its fixed permutation."""
+    if examples is None:
+        return np.arange(len(read_labels(data["folder"], "test")))
+    return np.sort(np.load(data["splits"], allow_pickle=False)["attack"][:examples])

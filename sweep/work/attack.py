@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from sweep import components, metrics
+from sweep import components, metrics, toolchain
 from sweep.errors import Raised, StageFailed
 from sweep.work import Outcome, Work, outcomes
 
@@ -25,7 +25,8 @@ def _craft(work: Work) -> Outcome:
     with tempfile.TemporaryDirectory(prefix="sweep-attack-") as private, contextlib.ExitStack() as stack:
         joint = {"address": os.path.join(private, "socket"), "key": key}
         held = stack.enter_context(bench.pool.borrow(bench.shape, bench.log))
-        attacker = stack.enter_context(bench.pool.borrow(replace(bench.shape, gpus=()), bench.log))
+        apart = replace(bench.shape, toolchain=toolchain.default(), gpus=())
+        attacker = stack.enter_context(bench.pool.borrow(apart, bench.log))
         failures: list[StageFailed] = []
 
         def serve() -> None:

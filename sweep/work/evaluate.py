@@ -1,10 +1,12 @@
 """Evaluation: the device gives logits; accuracy and parity with the source follow from them here."""
 
+import shutil
 from pathlib import Path
 
 import numpy as np
 
-from sweep import components, images, metrics
+from sweep import components, metrics
+from sweep.inputs import read_labels
 from sweep.stages.models import deployed_bytes
 from sweep.work import Outcome, Work, outcomes
 
@@ -15,16 +17,19 @@ def run(work: Work) -> Outcome:
     arguments = {"settings": work.settings, "model": work.inputs["model"], "data": work.data, "out": str(work.folder)}
     outcome = device.run(work.bench, "sweep.stages.evaluate:run", arguments)
     logits, index = np.load(work.folder / "logits.npy"), np.load(work.folder / "index.npy")
-    labels = images.labels(work.data["folder"], "test", index)
+    labels = read_labels(work.data["folder"], "test", index)
     found = metrics.evaluation(logits, labels) | {"model_size_bytes": deployed_bytes(work.inputs["model"])}
     facts = {"degenerate": "one class"} if found["unique_predictions"] == 1 else {}
-    if (exact := work.folder / "exact.npy").exists():
+    exact = work.folder / "exact.npy"
+    if work.settings["exact"] == "source":  # equal weights have equal exact logits, and to compute them takes longer than all else
+        shutil.copyfile(Path(work.inputs["source"]) / exact.name, exact)
+    if exact.exists():
         reference = np.load(exact)
         found["float32_error_max"] = metrics.float32_error(logits[: len(reference)], reference)
     if "source" in work.inputs:
         source = Path(work.inputs["source"])
         found |= metrics.parity(logits, np.load(source / "logits.npy"))
-        if work.settings["float32"] and (source / "exact.npy").exists():
+        if work.settings["float32"]:
             found |= _float32_parity(logits, source)
             facts["parity"] = "holds" if found.pop("parity") else "broken"
     outcomes.write(work.folder, metrics.outcome_columns(index, labels, logits))

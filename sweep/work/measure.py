@@ -2,10 +2,12 @@
 
 import json
 import os
+from dataclasses import replace
 
 import numpy as np
 
-from sweep import components, timing
+from sweep import components, timing, toolchain
+from sweep.contracts import Timed
 from sweep.stages.models import deployed_bytes
 from sweep.work import Outcome, Work
 
@@ -13,13 +15,14 @@ from sweep.work import Outcome, Work
 def run(work: Work) -> Outcome:
     settings = work.settings
     device = components.load("devices", settings["device"])
-    candidate = {"settings": settings, "model": work.inputs["model"], "data": work.data}
+    candidate = Timed(work.bench, {"settings": settings, "model": work.inputs["model"], "data": work.data})
     reference = None
     if "reference" in work.inputs:
-        chosen = dict(settings) | {name: settings["reference"][name] for name in ("runtime", "options")}
-        reference = {"settings": chosen, "model": work.inputs["reference"], "data": work.data}
+        chosen = dict(settings) | {name: settings["reference"][name] for name in ("runtime", "module", "toolchain", "options")}
+        shape = replace(work.bench.shape, toolchain=toolchain.named(chosen["toolchain"]))
+        reference = Timed(replace(work.bench, shape=shape), {"settings": chosen, "model": work.inputs["reference"], "data": work.data})
     load_average = os.getloadavg()[0]
-    samples = device.measure(work.bench, candidate, reference, settings["processes"], settings["blocks"], settings["seed"])
+    samples = device.measure(candidate, reference, settings["processes"], settings["blocks"], settings["seed"])
     found = timing.latency(samples.candidate)
     if samples.reference:
         found |= timing.ratio(samples.candidate, samples.reference)

@@ -4,4 +4,5 @@ from sweep.work import Outcome, Work
 
 
 def run(work: Work) -> Outcome:
-    return work.call("transplant:run", settings=work.settings, model=work.inputs["model"], data=work.data, out=str(work.folder))
+    folders = {role: work.inputs[role] for role in ("model", "evaluation")}
+    return work.call("transplant:run", settings=work.settings, data=work.data, out=str(work.folder), **folders)

@@ -71,7 +71,10 @@ def test_orders_results_and_the_row(conduct, tmp_path):
     assert (order.inputs, order.data, order.upload) == ({}, DATA["mnist"], None)
     (opened,) = ledger.of("open_stage")
     assert opened[:4] == ["1", train.key, "train", "train pytorch lenet5 mnist defaults seed 0"]
-    assert opened[4] == {"framework": "pytorch", "version": "pytorch 1.0", "dataset": "mnist", "architecture": "lenet5"}
+    assert opened[4] == {
+        "framework": "pytorch", "version": "pytorch 1.0", "toolchain": "default", "control": "none", "dataset": "mnist",
+        "architecture": "lenet5",
+    }
     conducted.ended(train, done(train, "1"))
     evaluate = scheduler.next()
     assert start(conducted, evaluate, "2").inputs == {"model": Place("d 1", "/work/1", None)}

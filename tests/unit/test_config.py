@@ -44,19 +44,50 @@ def test_defaults(load):
     sweep = load(VALID)
     (grid,) = sweep.grid
     assert grid.framework == ["pytorch", "tensorflow"]
-    assert (grid.recipe, grid.seed, grid.weights) == (["defaults"], [0], ["trained"])
+    assert (grid.recipe, sweep.seeds, grid.weights) == (["defaults"], [0], ["trained"])
     assert (grid.runtime, grid.quantization, grid.device, grid.attack) == (["native"], ["float32"], ["localhost"], ["none"])
     assert sweep.train.model_dump() == {
         "optimizer": "sgd", "learning_rate": 0.05, "momentum": 0.9, "epsilon": None, "l2": 0.0, "batch_size": 128, "epochs": 10,
-        "decay": [], "examples": None,
+        "decay": [], "examples": None, "test_examples": None, "label": None,
     }
     assert sweep.store.tracking_uri == "sqlite:///mlruns/mlflow.db"
     assert sweep.limits.seconds.convert == 900.0
 
 
+SIZED = VALID + """
+train: {epochs: 200}
+sizes:
+  small: {train: {epochs: 1, examples: 50}, settings: {architecture: {lenet5: {label: smoke}}}}
+  full: {}
+"""
+
+
+def test_a_size_is_merged_in_and_overrides_win(load):
+    assert load(SIZED).train.epochs == 200
+    small = load(SIZED, "size=small")
+    assert (small.train.epochs, small.train.examples, small.training("mnist", "lenet5").label) == (1, 50, "smoke")
+    assert load(SIZED, "size=small", "train.epochs=7").train.model_dump()["epochs"] == 7
+    assert load(SIZED, "size=full").train.epochs == 200
+    with pytest.raises(ConfigError, match="size: there is no 'smal'; did you mean 'small'"):
+        load(SIZED, "size=smal")
+
+
+def test_a_version_is_part_of_the_value(load):
+    assert load(VALID, "grid.framework=[pytorch@2.6]").grid[0].framework == ["pytorch@2.6"]
+    with pytest.raises(ConfigError, match="grid.framework: there is no 'pytorhc@2'"):
+        load(VALID, "grid.framework=[pytorhc@2]")
+
+
+def test_traces_need_something_to_be_held_against(load):
+    with pytest.raises(ConfigError, match="trace.against: steps are compared with those of a framework, which must be named"):
+        load(VALID, "trace.steps=5")
+    with pytest.raises(ConfigError, match="trace.against: there is no 'pytroch'; did you mean 'pytorch'"):
+        load(VALID, "trace.against=pytroch")
+
+
 def test_grids_are_joined_and_a_single_value_stands_for_a_list(load):
     first, second = load(JOINED).grid
-    assert (first.framework, first.architecture, first.runtime, first.seed) == (["pytorch"], ["lenet5"], ["native"], [0])
+    assert (first.framework, first.architecture, first.runtime, first.seed) == (["pytorch"], ["lenet5"], ["native"], None)
     assert (second.framework, second.architecture, second.runtime, second.seed) == (["tensorflow"], ["lenet1"], ["litert"], [3])
 
 
@@ -94,6 +125,8 @@ def test_yaml_anchors_may_be_merged(load):
         # a misspelt value
         ("measure: {reference: onnxruntim}", "measure.reference: there is no 'onnxruntim'; did you mean 'onnxruntime'?"),
         ("data: {mnst: {path: x}}", "data: there is no 'mnst'; did you mean 'mnist'?"),
+        ("data: {imdb: {settings: {lenght: 9}}}", "data.imdb.settings: there is no 'lenght'; did you mean 'length'?"),
+        ("data: {mnist: {settings: {length: 9}}}", "data.mnist.settings: there is no 'length'; it has no settings"),
         ("options: {pytroch: {}}", "options: there is no 'pytroch'; did you mean 'pytorch'?"),
         ("same_weights_from: tensorflw", "same_weights_from: there is no 'tensorflw'; did you mean 'tensorflow'?"),
         ("train: {optimizer: adma}", "train.optimizer: input should be 'sgd' or 'adam', not 'adma'"),
@@ -117,6 +150,7 @@ def test_yaml_anchors_may_be_merged(load):
         ("train: {epochs: 2.0}", "train.epochs: input should be a valid integer, not 2.0"),
         ("train: {learning_rate: '0.1'}", "train.learning_rate: input should be a valid number, not '0.1'"),
         ("train: {epochs: 0}", "train.epochs: input should be greater than 0, not 0"),
+        ("data: {imdb: {settings: {length: 0}}}", "data.imdb.settings.length: input should be greater than 0, not 0"),
         ("train: {momentum: 1}", "train.momentum: input should be less than 1, not 1"),
         ("train: {decay: [['3', 0.1]]}", "train.decay: input should be a valid integer, not '3'"),
         ("train: 3", "train: input should be a valid dictionary or instance of Training, not 3"),

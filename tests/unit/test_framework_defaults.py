@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from sweep.frameworks import _training
-from sweep.layers import batch_norm, conv2d, dense, flatten, image_input
+from sweep.layers import batch_norm, conv2d, dense, embedding, flatten, gru, image_input, lstm, resolved, tokens
 
 # No convolution before the batch norm: its bias would have a gradient of nothing but rounding, which Adam makes whole steps of.
 NET = [
@@ -37,8 +37,8 @@ def test_keras_layers_and_optimizers(data, changes):
 
     framework.configure(1)
     (images, labels), plan = data, dict(PLAN, **changes)
-    resolved = framework.resolve(NET, "defaults")
-    ours, plain = framework.build(resolved, "defaults", 0), framework.build(resolved, "defaults", 0).model
+    net = resolved(NET, "defaults", framework.FACTS["own"])
+    ours, plain = framework.build(net, "defaults", 0), framework.build(net, "defaults", 0).model
     list(framework.train(ours, images, labels, plan, ORDER))
     rate = plan["learning_rate"]
     optimizer = keras.optimizers.Adam(rate) if plan["optimizer"] == "adam" else keras.optimizers.SGD(rate, momentum=plan["momentum"])
@@ -59,7 +59,7 @@ def test_torch_layers_and_optimizers(data, changes):
 
     framework.configure(1)
     (images, labels), plan = data, dict(PLAN, **changes)
-    ours = framework.build(framework.resolve(NET, "defaults"), "defaults", 0)
+    ours = framework.build(resolved(NET, "defaults", framework.FACTS["own"]), "defaults", 0)
     torch.manual_seed(0)
     plain = torch.nn.Sequential(torch.nn.BatchNorm2d(2), torch.nn.Conv2d(2, 3, 3), torch.nn.Flatten(), torch.nn.Linear(48, 4))
     state = framework.get_weights(ours)
@@ -85,9 +85,71 @@ def test_torch_layers_and_optimizers(data, changes):
     np.testing.assert_allclose(state["logits/kernel"].T, plain[3].weight.detach().numpy()[:, rows], rtol=1e-3, atol=1e-5)
 
 
+GATED = [
+    tokens(6, 10), embedding("embedding", "input", 10, 4), lstm("lstm", "embedding", 3, True), gru("gru", "lstm", 3), dense("logits", "gru", 4)
+]
+
+
+def test_keras_own_layers_for_texts():
+    keras = pytest.importorskip("keras")
+    from sweep.frameworks import tensorflow as framework
+
+    norm, cells = keras.layers.BatchNormalization(), {"lstm": keras.layers.LSTM(3), "gru": keras.layers.GRU(3)}
+    stated = {kind: {field: cell.get_config()[field] for field in framework.FACTS["own"][kind]} for kind, cell in cells.items()}
+    assert framework.FACTS["own"] == dict(stated, batch_norm={"epsilon": norm.epsilon, "momentum": norm.momentum})
+    weights = framework.get_weights(framework.build(resolved(GATED, "defaults", framework.FACTS["own"]), "defaults", 0))
+    keras.utils.set_random_seed(0)
+    plain = keras.Sequential([keras.layers.Embedding(10, 4), keras.layers.LSTM(3, return_sequences=True), keras.layers.GRU(3)])
+    plain.build((None, 6))
+    bias = weights.pop("gru/bias"), weights.pop("gru/recurrent_bias")
+    expected = [variable.numpy() for variable in plain.variables if "seed" not in variable.path]
+    for mine, theirs in zip([*list(weights.values())[:6], np.stack(bias)], expected):
+        np.testing.assert_array_equal(mine, theirs)
+
+
+def test_torch_own_layers_for_texts():
+    torch = pytest.importorskip("torch")
+    from sweep.frameworks import pytorch as framework
+
+    norm = torch.nn.BatchNorm2d(2)
+    assert framework.FACTS["own"]["batch_norm"] == {"epsilon": norm.eps, "momentum": 1 - norm.momentum}
+    framework.configure(1)
+    ours = framework.build(resolved(GATED, "defaults", framework.FACTS["own"]), "defaults", 0)
+    torch.manual_seed(0)
+    table, first, second = torch.nn.Embedding(10, 4), torch.nn.LSTM(4, 3, batch_first=True), torch.nn.GRU(3, 3, batch_first=True)
+    ids = np.random.RandomState(0).randint(0, 10, (5, 6)).astype(np.int32)
+    with torch.no_grad():
+        expected = second(first(table(torch.from_numpy(ids).long()))[0])[0][:, -1].numpy()
+    np.testing.assert_allclose(framework.layer_outputs(ours, ids)["gru"], expected, rtol=1e-6, atol=1e-7)
+    bias = (first.bias_ih_l0 + first.bias_hh_l0).detach().numpy()
+    np.testing.assert_array_equal(framework.get_weights(ours)["lstm/bias"], bias)
+
+
+def test_torch_trains_both_biases_of_an_lstm_only_by_default():
+    pytest.importorskip("torch")
+    from sweep.frameworks import pytorch as framework
+
+    framework.configure(1)
+    net = [tokens(6, 10), embedding("embedding", "input", 10, 4), lstm("lstm", "embedding", 3, False, "sigmoid"), dense("logits", "lstm", 4)]
+    random = np.random.RandomState(0)
+    ids, labels = random.randint(0, 10, (8, 6)).astype(np.int32), random.randint(0, 4, 8)
+    plan = dict(PLAN, momentum=0.0, batch_size=8, epochs=1)
+    for recipe, times in (("defaults", 2), ("matched", 1)):
+        model = framework.build(net, recipe, 0)
+        before, gradient = framework.get_weights(model), framework.weight_gradients(model, ids, labels)
+        list(framework.train(model, ids, labels, dict(plan, recipe=recipe), None))
+        moved = framework.get_weights(model)["lstm/bias"] - before["lstm/bias"]
+        np.testing.assert_allclose(moved, -plan["learning_rate"] * times * gradient["lstm/bias"], rtol=1e-3, atol=1e-7)
+
+
 def test_learning_rate_and_resolved_values():
     plan = {"learning_rate": 1.0, "decay": [(2, 0.5), (4, 0.1)]}
     assert [_training.learning_rate(plan, epoch) for epoch in range(6)] == [1, 1, 0.5, 0.5, 0.05, 0.05]
     assert _training.adam_epsilon({"epsilon": 1e-3, "recipe": "defaults"}, 1e-8) == 1e-3
     assert _training.adam_epsilon({"epsilon": None, "recipe": "defaults"}, 1e-8) == 1e-8
     assert _training.adam_epsilon({"epsilon": None, "recipe": "matched"}, 1e-8) == 1e-7
+
+
+def test_l2_holds_for_kernels_of_convolutions_and_dense_layers():
+    assert _training.penalised(NET) == ["conv/kernel", "logits/kernel"]
+    assert _training.penalised(GATED) == ["logits/kernel"]

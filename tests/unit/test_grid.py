@@ -25,7 +25,7 @@ def test_a_grid_is_the_product_of_its_axes(make_sweep):
     ]
     assert cells[0].axes() == {
         "framework": "pytorch", "dataset": "mnist", "architecture": "lenet5", "recipe": "defaults", "seed": 0, "weights": "trained",
-        "runtime": "native", "quantization": "float32", "device": "localhost", "attack": "none",
+        "control": "none", "runtime": "native", "quantization": "float32", "device": "localhost", "attack": "none",
     }
 
 
@@ -59,13 +59,25 @@ def test_a_rule_excludes_what_fits_all_its_axes(make_sweep):
 
 
 def why_not(make_sweep, facts, axes, architecture="lenet5", shape=(28, 28, 1), **content):
-    sweep = make_sweep(axes | {"architecture": [architecture]}, **content)
+    sweep = make_sweep({"architecture": [architecture]} | axes, **content)
     (cell,) = grid.expand(sweep)
     try:
-        network = grid.layers_of(architecture, DatasetFacts(shape, 10))
+        network = grid.layers_of(cell.architecture, DatasetFacts(shape, 10))
     except ValueError as error:
         network = error
     return grid.unsupported(cell, sweep, facts, network)
+
+
+AFTER = {"gru": {"reset_after": [True]}}
+
+
+def recurrent(input_shape, classes):
+    """A network over the rows of an image."""
+    return [
+        layers.image_input(*input_shape), layers.flatten("flatten", "input"), layers.dense("dense", "flatten", 10),
+        layers.tokens(5, 20, "unused"), layers.embedding("embedding", "unused", 20, 4), layers.gru("gru", "embedding", 3),
+        layers.concatenate("both", "dense", "gru"), layers.dense("logits", "both", classes),
+    ]
 
 
 NO_WAY = "pytorch exports no saved_model, which litert needs"
@@ -90,16 +102,33 @@ NO_WAY = "pytorch exports no saved_model, which litert needs"
         ({}, {"pytorch": {"gradients": []}}, {}, None),
         ({"attack": ["fgsm"]}, {"attacks": {"missing": "not installed"}}, {}, "env_unavailable: attacks need the attacks (not installed)"),
         ({}, {"attacks": {"missing": "not installed"}}, {}, None),
-        ({}, {"pytorch": {"missing": "no torch"}}, {}, "env_unavailable: framework pytorch can't be imported here (no torch)"),
+        ({}, {"pytorch": {"missing": "no torch"}}, {}, "env_unavailable: framework pytorch can't be used here (no torch)"),
         (
             {"runtime": ["onnxruntime"]}, {"onnxruntime": {"missing": "not installed: onnx"}}, {},
-            "env_unavailable: runtime onnxruntime can't be imported here (not installed: onnx)",
+            "env_unavailable: runtime onnxruntime can't be used here (not installed: onnx)",
         ),
         ({"weights": ["same"]}, {}, {"same_weights_from": "tensorflow"}, None),
         (
             {"weights": ["same"]}, {"tensorflow": {"missing": "gone"}}, {"same_weights_from": "tensorflow"},
-            "env_unavailable: framework tensorflow can't be imported here (gone)",
+            "env_unavailable: framework tensorflow can't be used here (gone)",
         ),
+        (
+            {"weights": ["same"], "architecture": ["tests.unit.test_grid:recurrent"]},
+            {"tensorflow": {"own": {"gru": {"reset_after": False, "recurrent_activation": "sigmoid"}}}, "pytorch": {"variants": AFTER}},
+            {"same_weights_from": "tensorflow"},
+            "no exact counterpart: tensorflow trains gru with reset_after False under the recipe defaults, which pytorch does not build",
+        ),
+        (
+            {"weights": ["same"], "architecture": ["tests.unit.test_grid:recurrent"], "recipe": ["matched"]},
+            {"tensorflow": {"own": {"gru": {"reset_after": False}}}, "pytorch": {"variants": AFTER}}, {"same_weights_from": "tensorflow"}, None,
+        ),
+        (
+            {"architecture": ["tests.unit.test_grid:recurrent"], "recipe": ["matched"]}, {"pytorch": {"variants": {"gru": {"reset_after": [False]}}}},
+            {}, "pytorch does not build gru with reset_after True",
+        ),
+        ({"control": ["float64"]}, {"pytorch": {"float64": False}}, {}, "pytorch has no float64"),
+        ({"control": ["float64"], "runtime": ["onnxruntime"]}, {}, {}, "onnxruntime has no float64"),
+        ({"control": ["float64"]}, {}, {}, None),
         (
             {"weights": ["same"]}, {}, {"same_weights_from": "fake"},
             "no weights to take over: fake does not build conv2d, max_pool, relu",
@@ -154,3 +183,24 @@ def test_a_users_own_architecture(monkeypatch):
         grid.layers_of("own_nets:narrow", DatasetFacts((2, 3, 1), 7))
     with pytest.raises(ConfigError, match="'no_such_nets:wide' can't be loaded"):
         grid.layers_of("no_such_nets:wide", DatasetFacts((2, 3, 1), 7))
+
+
+TEXTS = DatasetFacts((200,), 2, 10_000)
+
+
+def test_texts_have_a_vocabulary_and_their_own_architectures():
+    network = grid.layers_of("textcnn", TEXTS)
+    assert (network[0]["kind"], network[0]["shape"], network[0]["vocabulary"], network[-1]["units"]) == ("tokens", [200], 10_000, 2)
+    with pytest.raises(ValueError, match="it reads images, not texts"):
+        grid.layers_of("lenet5", TEXTS)
+    with pytest.raises(ValueError, match="it reads texts, not images"):
+        grid.layers_of("gru", DatasetFacts((28, 28, 1), 10))
+    with pytest.raises(ValueError, match="conv5 reads windows of 5 from 4 steps"):
+        grid.layers_of("textcnn", DatasetFacts((4,), 2, 10_000))
+
+
+def test_attacks_are_for_images(make_sweep, make_facts):
+    sweep = make_sweep({"framework": ["pytorch"], "dataset": ["imdb"], "architecture": ["textcnn"], "attack": ["fgsm"]})
+    (cell,) = grid.expand(sweep)
+    facts = make_facts(pytorch={"layers": list(layers.KINDS)})
+    assert grid.unsupported(cell, sweep, facts, grid.layers_of("textcnn", TEXTS)) == "fgsm changes images within [0, 1], and imdb has token ids"

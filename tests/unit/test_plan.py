@@ -78,8 +78,8 @@ def test_a_rebuilt_network_is_no_conversion_of_the_first(make_plan):
     made = make_plan([{"runtime": ["litert"]}, {"runtime": ["onnxruntime"]}], **REBUILT)
     through, direct = made.cells
     assert through.params["route"] == "transplant:tensorflow"
-    assert route_of(made, through) == ["train", "transplant", "convert", "convert"]
-    assert made.stages[made.upstream(through.stages["model"])[1]].settings["framework"] == "tensorflow"
+    assert route_of(made, through) == ["train", "evaluate", "transplant", "convert", "convert"]
+    assert made.stages[made.upstream(through.stages["model"])[2]].settings["framework"] == "tensorflow"
     assert direct.params["route"] == "onnx"
     assert route_of(made, direct) == ["train", "convert", "convert"]
     assert through.stages["source_evaluation"] == direct.stages["source_evaluation"]
@@ -114,13 +114,97 @@ def test_float32_conversions_are_told_to_the_evaluation(make_plan):
 def test_the_same_weights_are_the_masters_training(make_plan):
     made = make_plan({"framework": ["pytorch", "tensorflow"], "weights": ["trained", "same"]}, same_weights_from="tensorflow")
     cells = {(planned.cell.framework, planned.cell.weights): planned for planned in made.cells}
-    assert kinds(made) == {"train": 2, "transplant": 1, "evaluate": 3}
+    assert kinds(made) == {"train": 2, "transplant": 1, "evaluate": 3, "diagnose": 1}
     assert cells["tensorflow", "same"].stages == cells["tensorflow", "trained"].stages
     taken = made.stages[cells["pytorch", "same"].stages["source"]]
     assert taken.kind == "transplant"
     assert taken.settings["framework"] == "pytorch"
-    assert taken.inputs == {"model": cells["tensorflow", "trained"].stages["source"]}
+    master = cells["tensorflow", "trained"].stages
+    assert taken.inputs == {"model": master["source"], "evaluation": master["source_evaluation"]}
     assert len({planned.key for planned in made.cells}) == 4
+
+
+def test_a_network_with_anothers_weights_is_held_against_that_one(make_plan):
+    made = make_plan({"framework": ["pytorch"], "weights": ["same"], "runtime": ["onnxruntime"]}, same_weights_from="tensorflow")
+    stages = only(made).stages
+    own = made.stages[stages["source_evaluation"]]
+    assert own.inputs["model"] == stages["source"]
+    master = made.stages[own.inputs["source"]]
+    assert made.stages[master.inputs["model"]].settings["framework"] == "tensorflow"
+    assert (master.settings["exact"], master.settings["reference_examples"]) == ("computed", 1000)
+    assert (own.settings["exact"], own.settings["reference_examples"]) == ("source", 0)  # equal weights: not computed again
+    assert made.stages[stages["evaluation"]].inputs["source"] == stages["source_evaluation"]
+    diagnosis = made.stages[stages["diagnosis"]]
+    assert diagnosis.inputs == {"model": stages["source"], "source": master.inputs["model"], "evaluation": stages["source_evaluation"]}
+    assert diagnosis.settings["when"] == "parity_fails"
+    never = make_plan({"framework": ["pytorch"], "weights": ["same"]}, same_weights_from="tensorflow", diagnose={"when": "never"})
+    assert "diagnosis" not in only(never).stages
+
+
+def test_controls_are_trainings_of_their_own(make_plan):
+    made = make_plan({"control": ["none", "one_ulp", "float64"]})
+    assert kinds(made) == {"train": 3, "evaluate": 3}
+    assert [made.stages[planned.stages["source"]].settings["control"] for planned in made.cells] == ["none", "one_ulp", "float64"]
+
+
+def test_controls_of_the_same_weights_are_transplants_also_in_the_master(make_plan):
+    grid = {"framework": ["tensorflow", "pytorch"], "weights": ["same"], "control": ["none", "one_ulp"]}
+    made = make_plan(grid, same_weights_from="tensorflow", diagnose={"when": "never"})
+    assert kinds(made) == {"train": 1, "transplant": 3, "evaluate": 4}
+    found = {(p.cell.framework, p.cell.control): made.stages[p.stages["source"]] for p in made.cells}
+    assert found["tensorflow", "none"].kind == "train"
+    moved = [p for p in made.cells if p.cell.control == "one_ulp"]
+    assert {made.stages[p.stages["source_evaluation"]].settings["exact"] for p in moved} == {"computed"}  # other weights
+    assert found["tensorflow", "one_ulp"].settings["control"] == found["pytorch", "one_ulp"].settings["control"] == "one_ulp"
+
+
+def test_an_open_model_runs_where_its_framework_is_and_a_converted_one_where_its_runtime_is(make_plan, make_facts):
+    facts = make_facts(tensorflow={"toolchain": "old"})
+    made = make_plan({"framework": ["tensorflow"], "runtime": ["native", "litert"], "attack": ["fgsm"]}, facts, measure={"reference": "native"})
+    native, converted = made.cells
+    where = {role: made.stages[key].settings["toolchain"] for role, key in native.stages.items()}
+    assert set(where.values()) == {"old"}
+    assert made.stages[converted.stages["model"]].settings["toolchain"] == "default"
+    assert made.stages[made.stages[converted.stages["model"]].inputs["model"]].settings["toolchain"] == "old"  # its export
+    measured = made.stages[converted.stages["measurement"]].settings
+    assert (measured["toolchain"], measured["reference"]["toolchain"]) == ("default", "old")
+    assert made.stages[converted.stages["attack"]].settings["toolchain"] == "default"
+
+
+def test_steps_are_traced_here_and_in_what_they_are_held_against_with_their_controls(make_plan, make_facts):
+    content = {"trace": {"steps": 20, "against": "tensorflow"}}
+    made = make_plan({"framework": ["pytorch", "tensorflow"], "recipe": ["identical", "matched"]}, **content)
+    assert kinds(made) == {"train": 4, "evaluate": 4, "trace": 10, "compare": 1}
+    (compared,) = (stage for stage in made.stages.values() if stage.kind == "compare")
+    assert set(compared.inputs) == {
+        f"{side}_{control}" for side in ("own", "against") for control in ("none", "one_ulp_0", "one_ulp_1", "one_ulp_2", "float64")
+    }
+    assert made.stages[compared.inputs["own_float64"]].settings["framework"] == "pytorch"
+    assert made.stages[compared.inputs["against_one_ulp_2"]].settings["control"] == "one_ulp"
+    assert {made.stages[key].settings["steps"] for key in compared.inputs.values()} == {20}
+    traced = [planned for planned in made.cells if "trace" in planned.stages]
+    assert [(p.cell.framework, p.cell.recipe) for p in traced] == [("pytorch", "identical")]
+    single = make_plan({"recipe": ["identical"]}, make_facts(pytorch={"float64": False}), **content)
+    assert {role for stage in single.stages.values() if stage.kind == "compare" for role in stage.inputs} >= {"own_one_ulp_0", "against_float64"}
+    assert "own_float64" not in {role for stage in single.stages.values() for role in stage.inputs}
+    with pytest.raises(ConfigError, match="trace.against: tensorflow can't be used here"):
+        make_plan({"recipe": ["identical"]}, make_facts(tensorflow={"missing": "gone"}), **content)
+
+
+def test_what_can_not_be_had_gives_way_to_any_version_of_it(make_plan, make_facts):
+    gone = only(make_plan(facts=make_facts(pytorch={"missing": "gone"})))
+    first, second = (only(make_plan(facts=make_facts(pytorch={"version": version}))) for version in ("1", "2"))
+    assert first.key != second.key
+    assert first.replaces == second.replaces == gone.key
+    assert gone.replaces == ""
+
+
+def test_a_label_is_shown_and_changes_no_training(make_plan):
+    plain, labelled = make_plan(), make_plan(train={"label": "smoke"})
+    assert only(labelled).params["label"] == "smoke"
+    assert "label" not in only(plain).params
+    assert only(labelled).stages == only(plain).stages
+    assert only(labelled).key != only(plain).key
 
 
 def test_white_box_on_the_framework_and_transfer_on_what_is_converted(make_plan):
@@ -151,7 +235,7 @@ def test_a_measurement_reads_the_reference_beside_the_model(make_plan):
 def test_a_measurement_is_told_by_all_settings_of_its_reference(make_plan):
     made = make_plan({"runtime": ["native"]}, threads=2, measure={"reference": "onnxruntime"})
     assert made.stages[only(made).stages["measurement"]].settings["reference"] == {
-        "runtime": "onnxruntime", "version": "onnxruntime 1.0", "lock": "lock of onnxruntime", "options": {}, "threads": 2,
+        "runtime": "onnxruntime", "module": "onnxruntime", "toolchain": "default", "version": "onnxruntime 1.0", "lock": "lock of onnxruntime", "options": {}, "threads": 2,
     }
 
 
@@ -165,7 +249,7 @@ def test_a_measurement_goes_without_a_reference_that_is_not_here(make_plan, make
 def test_a_component_that_is_missing_costs_its_own_cells_alone(make_plan, make_facts):
     made = make_plan({"runtime": ["litert", "native"]}, facts=make_facts(litert={"missing": "gone"}, fake={"missing": "gone"}))
     skipped, planned = made.cells
-    assert skipped.reason == "env_unavailable: runtime litert can't be imported here (gone)"
+    assert skipped.reason == "env_unavailable: runtime litert can't be used here (gone)"
     assert (skipped.stages, planned.reason) == ({}, None)
     assert kinds(made) == {"train": 1, "evaluate": 1}
 
@@ -216,7 +300,7 @@ def test_the_params_of_a_row(make_plan):
     planned = only(make_plan(grid, data=data, train=train, threads=2, evaluate={"examples": 300}))
     axes = {
         "framework": "pytorch", "dataset": "mnist", "architecture": "lenet5", "recipe": "defaults", "seed": 5, "weights": "trained",
-        "runtime": "onnxruntime", "quantization": "float16", "device": "localhost", "attack": "none",
+        "control": "none", "runtime": "onnxruntime", "quantization": "float16", "device": "localhost", "attack": "none",
     }
     trained = {f"train_{name}": value for name, value in train.items()}
     assert planned.params == axes | trained | {

@@ -83,4 +83,4 @@ def test_imports_are_told_of_any_package(tree):
 
 
 def test_a_stage_of_the_real_program_reads_its_neighbours():
-    assert {"sweep.images", "sweep.layers", "sweep.stages.models"} <= sources.imports("sweep.stages.train")
+    assert {"sweep.inputs", "sweep.layers", "sweep.stages.models"} <= sources.imports("sweep.stages.train")

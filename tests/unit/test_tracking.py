@@ -392,6 +392,18 @@ def test_a_row_with_other_content_takes_the_place_of_the_old_one(swept, open_tra
     assert superseded.data.metrics == ROW["metrics"]
 
 
+def test_a_row_makes_the_one_obsolete_that_said_it_could_not_be_run(swept, open_tracker, client):
+    swept.write_cell(row(key="without a version", tags={"status": "skipped", "reason": "env_unavailable"}, metrics={}, stages=[]))
+    (old,) = cells(client)
+    later = open_tracker(owner="later")
+    later.scan()
+    later.open_sweep("", {}, {})
+    assert later.write_cell(row(replaces="without a version")) is True
+    (new,) = cells(client)
+    assert new.data.tags["status"] == "ok"
+    assert client.get_run(old.info.run_id).data.tags["superseded_by"] == new.info.run_id
+
+
 def test_a_row_follows_the_runs_of_its_stages(swept, client, stage_files):
     """The same figures from a training that was done again are another provenance."""
     swept.write_cell(row())
