@@ -15,7 +15,10 @@ from sweep.progress import View
 from sweep.records import SKIPPED, CellRecord, DataOrder, Order, Place, Result, Upload, local_folder
 from sweep.scheduling import Outcome, Scheduler
 
-SHOWN_SETTINGS = ("framework", "runtime", "version", "toolchain", "control", "dataset", "architecture", "quantization", "format", "device", "attack", "access")
+SHOWN_SETTINGS = (
+    "framework", "runtime", "version", "toolchain", "control", "dataset", "architecture", "quantization", "format", "device", "attack",
+    "access",
+)
 SKIPPED_ROWS = 2000
 """Beyond this many, skipped cells go into one table instead of runs of their own."""
 AWAY_SECONDS = 5.0

@@ -27,7 +27,8 @@ def record(planned: PlannedCell, plan: Plan, outcomes: Mapping[str, Outcome], co
     """The row of a cell whose stages are all decided, or that is skipped. `common` are tags that all rows of a sweep share."""
     cell = planned.cell
     parts = (cell.framework, cell.dataset, cell.architecture, cell.quantization, cell.runtime, cell.device, cell.attack, cell.seed)
-    unusual = [value for value, usual in ((cell.recipe, "defaults"), (cell.weights, "trained"), (cell.control, NO_CONTROL)) if value != usual]
+    usual = ((cell.recipe, "defaults"), (cell.weights, "trained"), (cell.control, NO_CONTROL))
+    unusual = [value for value, default in usual if value != default]
     name = "-".join(map(str, (*parts, *unusual)))
     keys = stages_of(planned, plan)
     tags = dict(common) | ({"access": planned.access} if planned.access else {})

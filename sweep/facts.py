@@ -112,7 +112,7 @@ def _described(cache: Path, name: str, modules: Modules) -> Described:
     except StageFailed as failure:
         reason = failure.message if failure.message.startswith("toolchain") else f"toolchain {name}: {failure.message}"
         nothing: Described = {kind: {module: {"missing": reason} for module in names} for kind, names in modules.items()}
-        return nothing | {"packages": dict.fromkeys(packages, {"missing": reason})}
+        return nothing | {"packages": {package: {"missing": reason} for package in packages}}
     if not any("missing" in entry for entries in found.values() for entry in entries.values()):
         _keep(kept, found)
     return found

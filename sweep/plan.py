@@ -11,7 +11,20 @@ from sweep.config import FLOAT64, NO_ATTACK, NO_CONTROL, ONE_ULP, Sweep, nearest
 from sweep.contracts import Layers
 from sweep.errors import ConfigError
 from sweep.facts import Component, Facts
-from sweep.grid import NATIVE, TRANSPLANT, UNAVAILABLE, Cell, DatasetFacts, Route, expand, layers_of, route, trainable, unsupported, way_round
+from sweep.grid import (
+    NATIVE,
+    TRANSPLANT,
+    UNAVAILABLE,
+    Cell,
+    DatasetFacts,
+    Route,
+    expand,
+    layers_of,
+    route,
+    trainable,
+    unsupported,
+    way_round,
+)
 
 WHITE_BOX = "white-box"
 TRANSFER = "transfer:same-weights"

@@ -98,7 +98,11 @@ def sigmoid(values):
     return np.where(values >= 0, 1, small) / (1 + small)
 
 
-_RECURRENT_ACTIVATION = {"sigmoid": sigmoid, "hard_sigmoid": lambda values: np.clip(values.dtype.type(0.2) * values + values.dtype.type(0.5), 0, 1)}
+def _hard_sigmoid(values):
+    return np.clip(values.dtype.type(0.2) * values + values.dtype.type(0.5), 0, 1)
+
+
+_RECURRENT_ACTIVATION = {"sigmoid": sigmoid, "hard_sigmoid": _hard_sigmoid}
 
 
 def _recurrent(step):

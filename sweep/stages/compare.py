@@ -25,7 +25,7 @@ def run(settings, traces, out):
     verdict = _sentence(found, settings["against"])
     with open(os.path.join(out, "comparison.json"), "w") as file:
         json.dump(dict(found, verdict=verdict), file, indent=1)
-    metrics = {"trace_" + name: value for name, value in found.items() if isinstance(value, (int, float)) and not isinstance(value, bool)}
+    metrics = {"trace_" + name: value for name, value in found.items() if type(value) in (int, float)}
     return {"metrics": metrics, "facts": {"training": verdict}}
 
 
@@ -44,7 +44,8 @@ def float32_verdict(own, against, moved):
     difference, control = np.abs(own["losses"] - against["losses"]), np.concatenate(moved).max(axis=0)
     reach = np.maximum(np.maximum.accumulate(control), _FLOOR * np.abs(own["losses"]))
     ratio = difference / reach
-    found = {"loss_diff_max": float(difference.max()), "loss_diff_one_ulp_max": float(control.max()), "ratio_to_control": float(ratio.max())}
+    found = {"loss_diff_max": float(difference.max()), "loss_diff_one_ulp_max": float(control.max())}
+    found["ratio_to_control"] = float(ratio.max())
     beyond = np.flatnonzero(~(ratio <= CONTROL_FACTOR))
     if len(beyond):
         found["parts_at_step"] = int(beyond[0]) + 1
