@@ -87,16 +87,16 @@ class Directory:
         self._settings = settings
         self._sites = {(DEVICE, ""): self._create(next(iter(nodes_with(MEASURING_RESOURCE)), home))}
 
-    def site(self, kind: str, node: str, toolchain: str) -> Any:
-        """The site for a stage whose trial was placed on a node: the one device, else the node's own; where nodes say which toolchains
-        they have, and this one hasn't the stage's, one of those that have."""
+    def site(self, kind: str, node: str, toolchain: str) -> tuple[Any, str]:
+        """The site for a stage whose trial was placed on a node, and that site's node: the one device's, else the trial's own; where nodes
+        say which toolchains they have, and this one hasn't the stage's, one of those that have."""
         role = _ROLES.get(kind, HOST)
         if role != DEVICE and (having := nodes_with(TOOLCHAIN_RESOURCE + toolchain)) and node not in having:
             node = having[hash(node) % len(having)]
         at = (role, "") if role == DEVICE else (role, node)
         if at not in self._sites:
             self._sites[at] = self._create(node)
-        return self._sites[at]
+        return self._sites[at], node
 
     def close(self) -> None:
         """End the workers of every site."""
@@ -111,9 +111,10 @@ class Directory:
 def run(directory: Any, order: Order) -> Result:
     """Run an order from inside a trial, at the site for it. An actor that dies in the middle is a failure like any other."""
     try:
-        site = ray.get(directory.site.remote(order.stage.kind, ray.get_runtime_context().get_node_id(), order.stage.settings["toolchain"]))
+        here = ray.get_runtime_context().get_node_id()
+        site, node = ray.get(directory.site.remote(order.stage.kind, here, order.stage.settings["toolchain"]))
         _wait_until_up(site)
-        gpus = tuple(str(gpu) for gpu in ray.get_gpu_ids())
+        gpus = tuple(str(gpu) for gpu in ray.get_gpu_ids()) if node == here else ()  # the trial's own are no other node's
         return ray.get(site.run.remote(order, gpus))
     except StageFailed as failure:
         return _failed(order, failure.failure_class, failure.message)

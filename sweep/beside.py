@@ -1,8 +1,9 @@
 """Our rows beside a paper's numbers: one line for each number and each of our groups that it is of, with one of four verdicts. Pure.
 
-A number of the paper is compared with the mean over our seeds. The tolerance is the root of the sum of two squared half-widths (95 %): that
-of our seeds' interval, and that of the binomial interval of the paper's share of its test images. Where the paper kept the best of several
-runs, its number lies above their mean, which the note says and the tolerance does not make up for.
+A number of the paper is one run, or the best of several. It is compared with what our seeds expect of such a run: their mean, and where the
+paper kept the best of several as many of our standard deviations above it as the best of so many normal runs lies. The tolerance is the
+root of the sum of two squared half-widths (95 %): that of our seeds' prediction interval for one more run, and that of the binomial
+interval of the paper's share of its test images.
 
 A claim is a range, and its tolerance our interval's half-width plus ROUNDING. Rows that are labelled SMOKE stand beside no paper.
 """
@@ -12,11 +13,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import NamedTuple
 
-from sweep.claims import Group, compared, frameworks_own, groups, seeds_of
+from sweep.claims import Group, frameworks_own, groups, seeds_of
 from sweep.config import NO_CONTROL
 from sweep.paper import Claim, Number, Paper, Setup, Table, numbers
 from sweep.records import CellRecord
-from sweep.statistics import CLAIM_SEEDS, Interval, estimate, expected_best, share_interval
+from sweep.statistics import CLAIM_SEEDS, Interval, estimate, expected_best, range_interval, share_interval
 
 SMOKE = "smoke"
 REPRODUCED, DIFFERS, NOT_COMPARABLE, NOT_RUN = "reproduced", "differs", "not comparable", "not run"
@@ -92,12 +93,13 @@ def _number(number: Number, group: Group, paper: Paper) -> _Judged:
     assert table.widest is not None, "the paper is validated"
     if reason := _too_wide(seeds.interval, seeds.n, table.widest):
         return _Judged(ours, None, NOT_COMPARABLE, reason)
-    tolerance = math.hypot(_half(seeds.interval), _half(share_interval(number.value / POINTS, paper.data[group.params["dataset"]].test)))
-    note = ""
+    one_more = _half(seeds.interval) * math.sqrt(seeds.n + 1)  # t sd sqrt(1 + 1/n), where the interval of the mean is t sd / sqrt(n)
+    tolerance = math.hypot(one_more, _half(share_interval(number.value / POINTS, paper.data[group.params["dataset"]].test)))
+    above, note = 0.0, ""
     if setup.best_of > 1 and seeds.sd is not None:
         above = expected_best(setup.best_of) * seeds.sd * POINTS
-        note = f"the paper's is the best of {setup.best_of} runs: about {above:.2f} above their mean, by our spread"
-    return _Judged(ours, tolerance, REPRODUCED if abs(ours - number.value) <= tolerance else DIFFERS, note)
+        note = f"the paper's is the best of {setup.best_of} runs: {above:.2f} above their mean is expected, by our spread"
+    return _Judged(ours, tolerance, REPRODUCED if abs(ours + above - number.value) <= tolerance else DIFFERS, note)
 
 
 def _claim(claim: Claim, rows: Sequence[CellRecord], paper: Paper) -> Iterator[Beside]:
@@ -125,18 +127,21 @@ _Found = Iterator[tuple[str, str, int, float, Interval | None, Sequence[Group]]]
 
 
 def _spreads(claim: Claim, rows: Sequence[CellRecord]) -> _Found:
-    """The largest difference between frameworks, by family; its interval is that of the two frameworks farthest apart."""
+    """The largest difference between frameworks, by family, of each the one without a version on the axis; the two that are farthest apart
+    were not chosen beforehand, which the interval of a range takes into account."""
     fitting = [
         group for group in groups(rows, claim.metric)
-        if frameworks_own(group) and group.params["control"] == NO_CONTROL and _matches(group, claim.where)
+        if frameworks_own(group) and group.params["control"] == NO_CONTROL and "@" not in group.framework and _matches(group, claim.where)
     ]
     for _family, members in groupby(sorted(fitting, key=lambda group: group.family), key=lambda group: group.family):
         family = sorted(members, key=lambda group: group.estimate.mean)
         lowest, highest = family[0], family[-1]
-        comparison = compared(highest, lowest) if len(family) > 1 else None
-        if comparison is not None:
+        if len(family) > 1:
             of = ", ".join(_ours(group) for group in (highest, lowest))
-            yield _title(highest), f"{len(family)} frameworks, {of}", comparison.n, comparison.difference, comparison.interval, family
+            n = min(group.estimate.n for group in family)
+            interval = range_interval([list(group.values.values()) for group in family])
+            spread = highest.estimate.mean - lowest.estimate.mean
+            yield _title(highest), f"{len(family)} frameworks, {of}", n, spread, interval, family
 
 
 def _same_weights_changes(claim: Claim, rows: Sequence[CellRecord]) -> _Found:

@@ -10,7 +10,7 @@ from sweep.scheduling import Outcome
 
 SHOWN_FACTS = ("host", "threads")
 EVALUATED_FACTS = ("parity", "degenerate")
-FOUND_FACTS = {"source": "proof", "diagnosis": "diagnosis", "trace": "training"}
+FOUND_FACTS = {"diagnosis": "diagnosis", "trace": "training"}
 """What a stage found out in words, by its role."""
 MEASURED_FACTS = ("energy", "latency_verdict", "latency_unstable", "load_average")
 
@@ -34,7 +34,7 @@ def record(planned: PlannedCell, plan: Plan, outcomes: Mapping[str, Outcome], co
     tags = dict(common) | ({"access": planned.access} if planned.access else {})
     if planned.reason is not None:
         return CellRecord(planned.key, name, planned.params, tags | {"status": SKIPPED, "reason": planned.reason}, {}, keys)
-    tags |= _facts(planned, outcomes)
+    tags |= _facts(planned, plan, outcomes)
     failed = [key for key in keys if outcomes[key].status == FAILED and outcomes[key].failure_class != "upstream_failed"]
     if failed:
         first = outcomes[failed[0]]
@@ -58,7 +58,8 @@ def _metrics(planned: PlannedCell, plan: Plan, outcomes: Mapping[str, Outcome]) 
             found |= {name: value for name, value in own.items() if name != "stage_seconds"}
     if plan.stages[planned.stages["source"]].kind != "train":
         found.pop("train_seconds", None)  # another framework's training
-    if outcomes[planned.stages["evaluation"]].facts.get("parity") == BROKEN:
+    judged = [*own_work, planned.stages["evaluation"]]
+    if any(BROKEN in (outcomes[key].facts.get("parity"), outcomes[key].facts.get("proof")) for key in judged):
         found = {name: value for name, value in found.items() if not name.startswith("latency_ratio")}
     source = outcomes.get(planned.stages["source_evaluation"])
     if source is not None and "accuracy" in source.metrics:
@@ -68,16 +69,19 @@ def _metrics(planned: PlannedCell, plan: Plan, outcomes: Mapping[str, Outcome]) 
     return found
 
 
-def _facts(planned: PlannedCell, outcomes: Mapping[str, Any]) -> dict[str, str]:
+def _facts(planned: PlannedCell, plan: Plan, outcomes: Mapping[str, Any]) -> dict[str, str]:
     facts = dict(outcomes[planned.stages["evaluation"]].facts)
     found = {name: facts[name] for name in (*SHOWN_FACTS, *EVALUATED_FACTS) if name in facts}
     found |= {k: v for k, v in facts.items() if k.startswith("runs_")}
+    proofs = [outcomes[key].facts["proof"] for key in plan.upstream(planned.stages["model"]) if "proof" in outcomes[key].facts]
+    if proofs:
+        found["proof"] = BROKEN if BROKEN in proofs else proofs[0]
     for role, name in FOUND_FACTS.items():
         if role in planned.stages and name in outcomes[planned.stages[role]].facts:
             found[name] = outcomes[planned.stages[role]].facts[name]
     if "measurement" in planned.stages:
         measured = outcomes[planned.stages["measurement"]].facts
         found |= {name: measured[name] for name in MEASURED_FACTS if name in measured}
-        if facts.get("parity") == BROKEN:
+        if BROKEN in (facts.get("parity"), found.get("proof")):
             found["latency_verdict"] = "withheld: it does not compute its source's function"
     return found

@@ -191,7 +191,7 @@ def _verdict(tested: _Tested, controls: Controls) -> str:
         return f"{said}, by no more than one ulp in the initial weights does: no claim"
     if controls.in_float64 is None:
         return f"{said}, beyond one ulp; not known whether in float64"
-    return f"{said}, beyond one ulp, " + ("in float64 too: not rounding" if controls.in_float64 else "but not in float64")
+    return f"{said}, beyond one ulp, " + ("in float64 too: not rounding" if controls.in_float64 else "but not shown in float64")
 
 
 def _name(group: Group) -> tuple[str, str]:

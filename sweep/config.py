@@ -226,8 +226,10 @@ def _sized(content: dict[str, Any], overrides: Sequence[str], path: Path) -> dic
     for override in overrides:
         _override(chosen, override)
     size, sizes = chosen.get("size"), chosen.get("sizes")
-    if size is None or not isinstance(sizes, dict):
+    if size is None:
         return chosen
+    if not isinstance(sizes, dict):
+        raise ConfigError(f"{path}: size: {size!r} is none, since there are no sizes")
     if size not in sizes or not isinstance(sizes[size], dict):
         raise ConfigError(f"{path}: size: there is no {size!r}{nearest(size, sizes)}")
     content = _merged(content, sizes[size])
@@ -343,6 +345,8 @@ def _check_values(sweep: Sweep) -> None:
             _check(key, framework, known["framework"], "framework")
     if sweep.trace.steps and sweep.trace.against is None:
         raise ValueError("trace.against: steps are compared with those of a framework, which must be named")
+    if sweep.trace.steps and not any("identical" in grid.recipe and "trained" in grid.weights for grid in sweep.grid):
+        raise ValueError("trace.steps: steps are compared where networks start equal, and no grid trains by the recipe 'identical'")
     if sweep.same_weights_from is not None:
         _check("same_weights_from", sweep.same_weights_from, known["framework"], "framework")
     elif any("same" in grid.weights for grid in sweep.grid):

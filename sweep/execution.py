@@ -25,6 +25,8 @@ from sweep.workers import Limits, Pool, Shape
 
 RAISED_CLASSES = {
     "FloatingPointError": "diverged",
+    "ImportError": "env_unavailable",
+    "ModuleNotFoundError": "env_unavailable",
     "LoadFailed": "load_failed",
     "WrongProcessor": "env_unavailable",
     "MemoryError": "oom_host",

@@ -1,4 +1,5 @@
-"""What every component states of itself, asked of each toolchain once and kept until the toolchain or a component's source changes."""
+"""What every component states of itself, asked of each toolchain. The default one's answer is kept until what is installed or a component's
+source changes; another is asked at every start, since that it worked before does not say that it does now."""
 
 import hashlib
 import json
@@ -105,7 +106,7 @@ def _described(cache: Path, name: str, modules: Modules) -> Described:
         paths = tuple(f"sweep.{kind}.{module}" for kind, names in modules.items() for module in names)
         state = json.dumps([chosen.lock, sources.digest(("sweep.worker.describe", *paths)), modules])
         kept = cache / "facts" / f"{hashlib.sha256(state.encode()).hexdigest()[:24]}.json"
-        if kept.is_file():
+        if name == DEFAULT and kept.is_file():
             found: Described = json.loads(kept.read_text())
             return found
         found = _ask(chosen, modules, packages)
@@ -113,7 +114,7 @@ def _described(cache: Path, name: str, modules: Modules) -> Described:
         reason = failure.message if failure.message.startswith("toolchain") else f"toolchain {name}: {failure.message}"
         nothing: Described = {kind: {module: {"missing": reason} for module in names} for kind, names in modules.items()}
         return nothing | {"packages": {package: {"missing": reason} for package in packages}}
-    if not any("missing" in entry for entries in found.values() for entry in entries.values()):
+    if name == DEFAULT and not any("missing" in entry for entries in found.values() for entry in entries.values()):
         _keep(kept, found)
     return found
 

@@ -69,11 +69,14 @@ def layers_of(architecture: str, facts: DatasetFacts) -> Layers:
     build = _builder(architecture)
     try:
         found: Layers = build(facts.shape, facts.classes, **_texts(build, facts))
-        outputs = shapes(found)[found[-1]["name"]]
+        sizes = shapes(found)
+        outputs, inputs = sizes[found[-1]["name"]], sizes[found[0]["name"]]
     except ValueError:
         raise  # the inputs do not fit, which is a skip
     except (Exception, SystemExit) as error:  # a user's code can raise anything
         raise ConfigError(f"grid.architecture: {architecture!r} gives no network: {type(error).__name__}: {error}") from None
+    if inputs != tuple(facts.shape):
+        raise ConfigError(f"grid.architecture: {architecture!r} starts with inputs of shape {inputs}, and the data's are {facts.shape}")
     if outputs != (facts.classes,):
         raise ConfigError(f"grid.architecture: {architecture!r} ends in outputs of shape {outputs}, for {facts.classes} classes")
     return found

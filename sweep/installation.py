@@ -32,7 +32,7 @@ class ToolchainError(SweepError):
 class State(NamedTuple):
     """How a toolchain stands on this machine."""
 
-    word: str  # `ready`, `not installed`, `interrupted`
+    word: str  # `ready`, `not installed`, `interrupted`, `damaged`
     record: Mapping[str, Any]  # of the installation; empty where it is not ready
 
 
@@ -40,7 +40,10 @@ def state(definition: Definition) -> State:
     """What is on disk; nothing is started."""
     path = definition.folder() / RECORD
     if path.is_file():
-        return State("ready", json.loads(path.read_text()))
+        try:
+            return State("ready", json.loads(path.read_text()))
+        except ValueError:
+            return State("damaged", {})
     return State("interrupted" if definition.folder().exists() else "not installed", {})
 
 
@@ -50,11 +53,15 @@ def install(definition: Definition, say: Say) -> Mapping[str, Any]:
     with _alone(definition, say) as lock:
         if state(definition).word == "ready":
             say(f"{definition.name} is there already; checking it")
-            check(definition)
-            return state(definition).record
+            try:
+                check(definition)
+                return state(definition).record
+            except ToolchainError as error:
+                say(f"{error}; making it anew")
+                (folder / RECORD).unlink()
         interpreter = find_python(definition)
         say(f"{definition.name}: {len(definition.pins)} packages for {interpreter}")
-        started, log = time.monotonic(), folder.with_suffix(".log")
+        started, log = time.monotonic(), folder.with_name(folder.name + ".log")
         shutil.rmtree(folder, ignore_errors=True)
         log.unlink(missing_ok=True)
         python = str(definition.interpreter())
@@ -149,7 +156,7 @@ def _alone(definition: Definition, say: Say) -> Iterator[int]:
     killed is waited for."""
     folder = definition.folder()
     folder.parent.mkdir(parents=True, exist_ok=True)
-    descriptor = os.open(folder.with_suffix(".flock"), os.O_RDWR | os.O_CREAT, 0o600)
+    descriptor = os.open(folder.with_name(folder.name + ".flock"), os.O_RDWR | os.O_CREAT, 0o600)
     try:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

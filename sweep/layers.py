@@ -155,13 +155,21 @@ def same_padding(size, kernel, stride):
 def shapes(layers):
     """Output shape of each layer by name, without the batch axis.
 
-    Raises ValueError where two inputs of a sum differ, an input is smaller than a window or has other axes than the layer reads, or a
-    kind is unknown.
+    Raises ValueError where two layers have one name, an input is no layer before, a size is no whole number, two inputs of a sum differ, an
+    input is smaller than a window or has other axes than the layer reads, or a kind is unknown.
     """
     found = {}
     for layer in layers:
         if layer["kind"] not in _OUTPUT_SHAPE:
             raise ValueError("there is no layer of kind {!r}".format(layer["kind"]))
+        if layer["name"] in found:
+            raise ValueError("two layers are called {}".format(layer["name"]))
+        for name in layer["inputs"]:
+            if name not in found:
+                raise ValueError("{} reads {}, which is no layer before it".format(layer["name"], name))
+        for field in ("filters", "units", "kernel", "stride", "size", "vocabulary"):
+            if field in layer and not (isinstance(layer[field], int) and layer[field] > 0):
+                raise ValueError("{} of {} is {!r} and must be a whole number above 0".format(field, layer["name"], layer[field]))
         inputs = [found[name] for name in layer["inputs"]]
         found[layer["name"]] = _OUTPUT_SHAPE[layer["kind"]](layer, *inputs)
     return found

@@ -189,7 +189,8 @@ class _Builder:
         assert way is not None, "a cell without a route is a skip"
         stages = {"source": self._source(cell, layers)}
         stages["source_evaluation"] = self._source_evaluation(cell, stages["source"])
-        if self.stages[stages["source"]].kind == "transplant" and self.sweep.diagnose.when != "never":
+        transplanted = self.stages[stages["source"]].kind == "transplant"
+        if self.sweep.diagnose.when == "always" or (transplanted and self.sweep.diagnose.when == "parity_fails"):
             stages["diagnosis"] = self._diagnose(cell, stages["source"], stages["source_evaluation"])
         if self.sweep.trace.steps and _starts_equal(cell) and self._can_be_held_against(cell, layers):
             stages["trace"] = self._compare_traces(cell, layers)
@@ -257,12 +258,12 @@ class _Builder:
         return replace(cell, framework=self.sweep.same_weights_from)
 
     def _diagnose(self, cell: Cell, model: str, evaluation: str) -> str:
-        """Where a network that was carried over parts from what its weights say."""
+        """Where a network parts from what its weights say: those that it took over, or its own."""
         component = self.facts.frameworks[cell.framework]
         settings = self._framework(component) | self._dataset(cell) | {
             "examples": self.sweep.diagnose.examples, "when": self.sweep.diagnose.when, "seed": cell.seed,
         }
-        inputs = {"model": model, "source": self.stages[model].inputs["model"], "evaluation": evaluation}
+        inputs = {"model": model, "source": self.stages[model].inputs.get("model", model), "evaluation": evaluation}
         return self._add("diagnose", settings, inputs, self.stages[model].label, (_source_of(component),))
 
     def _can_be_held_against(self, cell: Cell, layers: Layers) -> bool:

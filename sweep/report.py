@@ -59,6 +59,8 @@ def report(subject: Subject, out: Path | None, console: Console) -> None:
     heading = f"{subject.sweep}: " + ", ".join(f"{n} {status}" for status, n in counts.items())
     if (unlisted := int(recorded.counts.get("cells_skipped", 0)) - counts[SKIPPED]) > 0:
         heading += f", and {unlisted} skipped that skipped.csv of the sweep's run lists"
+    if not recorded.counts:
+        heading += "; it has not ended: it runs, was broken off, or never began"
     splits = {row.key: _split(row, tracking.evaluations(subject.store, row)) for row in recorded.rows if disagrees_with_master(row)}
     made = sheets(recorded.rows, beside, splits)
     folder = out or Path("mlruns") / "reports" / subject.sweep

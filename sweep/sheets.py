@@ -22,8 +22,11 @@ _CHOSEN_BY = {
 }
 """Settings by the start of their names, and the axes that choose them."""
 
-_PROOF = {"parity": "parity", "proof": "proof of the transplant", "diagnosis": "diagnosis", "training": "steps"}
+_PROOF = {"parity": "parity", "proof": "proof of the transplant", "diagnosis": "diagnosis"}
 """Tags in words of rows with another framework's weights."""
+
+
+_STEPS = ("loss_diff_rel_float64", "loss_diff_max", "loss_diff_one_ulp_max", "ratio_to_control", "loss_diff_rounding_max")
 
 
 @dataclass(frozen=True)
@@ -43,7 +46,7 @@ def sheets(rows: Sequence[CellRecord], paper: Paper | None, splits: Mapping[str,
     made = [frameworks(found), comparisons(found)]
     if paper is not None:
         made.append(beside_paper(paper, rows))
-    return [*made, same_weights(rows, splits), not_ok(rows)]
+    return [*made, same_weights(rows, splits), steps(rows), not_ok(rows)]
 
 
 def frameworks(found: Sequence[Group]) -> Sheet:
@@ -135,6 +138,18 @@ def same_weights(rows: Sequence[CellRecord], splits: Mapping[str, McNemar]) -> S
     shown = [{name: _text(value) for name, value in line.items()} for line in data]
     notes = ["Figures of the seed with the largest `logit_diff_max`. The tolerance is for the `parity_n` inputs with a float64 reference."]
     return Sheet("same_weights", "The same weights", data, shown, notes)
+
+
+def steps(rows: Sequence[CellRecord]) -> Sheet:
+    """Trainings compared step by step, a line each: where they part, and what one ulp and rounding do."""
+    compared = [row for row in rows if row.tags["status"] == OK and "training" in row.tags]
+    data = [
+        {name: row.params.get(name, "") for name in (*CORE, "seed")}
+        | {name: row.metrics.get(f"trace_{name}") for name in _STEPS} | {"verdict": row.tags["training"]}
+        for row in compared
+    ]
+    notes = ["Losses of equal steps from equal weights on equal batches. `loss_diff_rel_float64` above 1e-8 is another formula."]
+    return Sheet("steps", "Trainings step by step", data, [{name: _text(value) for name, value in line.items()} for line in data], notes)
 
 
 def not_ok(rows: Sequence[CellRecord]) -> Sheet:

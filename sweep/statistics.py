@@ -147,6 +147,20 @@ def expected_best(runs: int) -> float:
     return float(runs * stats.norm.expect(lambda x: x * stats.norm.cdf(x) ** (runs - 1)))
 
 
+def range_interval(groups: Sequence[Sequence[float]]) -> Interval | None:
+    """95 % interval of the range of several groups' means, by the studentised range (Tukey) with the pooled spread and the smallest group's
+    size; None where a group has one value."""
+    sizes = [len(values) for values in groups]
+    if min(sizes) < 2:
+        return None
+    degrees = sum(sizes) - len(sizes)
+    pooled = math.sqrt(sum(np.var(values, ddof=1) * (len(values) - 1) for values in groups) / degrees)
+    means = [float(np.mean(values)) for values in groups]
+    half = float(stats.studentized_range.ppf(1 - ALPHA, len(groups), degrees)) * pooled / math.sqrt(min(sizes))
+    spread = max(means) - min(means)
+    return Interval(spread - half, spread + half)
+
+
 def mcnemar(first: Answers, second: Answers) -> McNemar:
     """Exact. Raises ValueError for models of two trainings, and for other inputs."""
     if first.training != second.training:

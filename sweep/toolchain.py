@@ -84,8 +84,20 @@ class Offer(NamedTuple):
 def definitions() -> Mapping[str, Definition]:
     """Every toolchain but the default one, by name. Raises ConfigError for a file that is wrong."""
     folders = [PACKAGE_PARENT / "toolchains", *map(Path, filter(None, os.environ.get("SWEEP_TOOLCHAINS", "").split(os.pathsep)))]
-    found = [_read(path) for folder in folders for path in sorted(folder.glob("*.toml"))]
-    return {definition.name: definition for definition in found}
+    found: dict[str, Definition] = {}
+    offered: dict[tuple[str, str], str] = {}
+    for path in (path for folder in folders for path in sorted(folder.glob("*.toml"))):
+        definition = _read(path)
+        if definition.name in (*found, DEFAULT):
+            raise ConfigError(f"{path}: there is another toolchain {definition.name!r}")
+        for kind in KINDS:
+            for value, module in getattr(definition, kind).items():
+                if (other := offered.setdefault((kind, value), definition.name)) != definition.name:
+                    raise ConfigError(f"{path}: {kind}: {value!r} is offered by the toolchain {other!r} too")
+                if module not in components.names(kind):
+                    raise ConfigError(f"{path}: {kind}: there is no {module!r} in sweep/{kind}")
+        found[definition.name] = definition
+    return found
 
 
 def _read(path: Path) -> Definition:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from rich.console import Console
 from rich.table import Table
 
-from sweep import components, installation, toolchain
+from sweep import installation, toolchain
 from sweep.config import nearest
 from sweep.errors import ConfigError, SweepError
 from sweep.installation import ToolchainError
@@ -36,7 +36,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"toolchains: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
-        print("Interrupted; what was not finished is made anew by the next install.", file=sys.stderr)
+        print("Interrupted; an installation that was not finished is made anew by the next one.", file=sys.stderr)
         return 130
 
 
@@ -44,7 +44,7 @@ def _list(console: Console) -> None:
     table = Table("toolchain", "Python", "offers", "versions", "size", "state", box=None, pad_edge=False)
     for definition in toolchain.definitions().values():
         word, record = installation.state(definition)
-        versions = ", ".join(f"{module} {found['version']}" for module, found in record.get("checked", {}).items())
+        versions = ", ".join(f"{_value(definition, module)} {found['version']}" for module, found in record.get("checked", {}).items())
         size = f"{record['bytes'] / 1e6:,.0f} MB" if record else ""
         offered = ", ".join([*definition.frameworks, *definition.runtimes])
         table.add_row(definition.name, record.get("python", definition.python), offered, versions, size, word)
@@ -70,11 +70,11 @@ def _one(verb: str, name: str, console: Console) -> None:
 
     if name == DEFAULT:
         own = [offer.module for offer in toolchain.offers("frameworks").values() if offer.toolchain == DEFAULT]
-        _tell(console, name, installation.forward_passes(toolchain.default(), [module for module in own if _loadable(module)]))
+        _tell(console, name, installation.forward_passes(toolchain.default(), own))
         return
     definition = toolchain.definitions()[name]
     checked = installation.install(definition, say)["checked"] if verb == "install" else _checked(definition)
-    _tell(console, name, checked)
+    _tell(console, name, {_value(definition, module): found for module, found in checked.items()})
 
 
 def _checked(definition: Definition) -> dict[str, dict[str, object]]:
@@ -84,8 +84,9 @@ def _checked(definition: Definition) -> dict[str, dict[str, object]]:
     return installation.check(definition)
 
 
-def _loadable(module: str) -> bool:
-    return module in components.names("frameworks")
+def _value(definition: Definition, module: str) -> str:
+    """What a module is called on the axis, without a version."""
+    return toolchain.base(next(value for value, offered in definition.frameworks.items() if offered == module))
 
 
 def _tell(console: Console, name: str, checked: dict[str, dict[str, object]]) -> None:

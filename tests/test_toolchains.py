@@ -73,7 +73,7 @@ def test_it_trains_and_takes_over_weights(definition: Definition, ready: list[De
     # the same steps from the same numbers in two programs: of 500 answers a few differ
     assert trained.metrics["accuracy"] == pytest.approx(cells["pytorch", "trained"].metrics["accuracy"], abs=0.03)
     assert trained.tags["training"] == "agrees with pytorch to what one ulp does"
-    assert trained.metrics["trace_loss_diff_rel_float64"] < 1e-12
+    assert trained.metrics["trace_loss_diff_rel_float64"] < 1e-8
     assert (same.tags["parity"], same.tags["proof"], same.tags["diagnosis"]) == ("holds", "holds", "no fault")
     assert same.metrics["parity_logit_diff_max"] <= same.metrics["parity_tolerance"]
 

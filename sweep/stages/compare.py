@@ -17,7 +17,8 @@ def run(settings, traces, out):
     """Compare two traces (`sweep.stages.trace`). `traces` are folders by role, for the sides `own` and `against`: SIDE_none,
     SIDE_one_ulp_DRAW, and SIDE_float64 where the framework has it. Writes `comparison.json`; returns metrics and the fact `training`."""
     read = {role: _read(folder) for role, folder in traces.items()}
-    found = float32_verdict(read["own_none"], read["against_none"], [_moved(read, "own"), _moved(read, "against")])
+    found = float32_verdict(read["own_none"], read["against_none"], _moved(read, "own"))
+    found["loss_diff_one_ulp_against_max"] = float(_moved(read, "against").max())
     if "own_float64" in read:
         found.update(rounding(read["own_none"], read["own_float64"], found))
         if "against_float64" in read:
@@ -36,12 +37,12 @@ def _moved(read, side):
 
 
 def float32_verdict(own, against, moved):
-    """Losses against those of another framework, beside what moving each weight by one ulp does: `moved` is (draws, steps) for each side.
+    """Losses against those of another framework, beside what moving each weight by one ulp does here: `moved` is (draws, steps).
 
     `loss_diff_max`, `loss_diff_one_ulp_max`; `ratio_to_control`, the largest of any step to the controls' largest up to that step; and
     where it exceeds CONTROL_FACTOR, `parts_at_step` and `parts_in`.
     """
-    difference, control = np.abs(own["losses"] - against["losses"]), np.concatenate(moved).max(axis=0)
+    difference, control = np.abs(own["losses"] - against["losses"]), moved.max(axis=0)
     reach = np.maximum(np.maximum.accumulate(control), _FLOOR * np.abs(own["losses"]))
     ratio = difference / reach
     found = {"loss_diff_max": float(difference.max()), "loss_diff_one_ulp_max": float(control.max())}

@@ -66,17 +66,17 @@ def training_part(settings, data):
 def initialised(framework, network, plan, control, draw=0):
     """The model to be trained, as `plan` says; for a control from the same weights moved by one ulp, or in double precision."""
     model = framework.build(network, plan["recipe"], plan["seed"])
-    return controlled(framework, network, plan["recipe"], model, control, draw)
+    return controlled(framework, network, plan["recipe"], model, control, plan["seed"], draw)
 
 
-def controlled(framework, network, recipe, model, control, draw=0):
-    """A model, or what its control starts from: `one_ulp` moves each of its weights to a neighbouring float32 number (up or down by a
-    coin; `draw` is its seed), `float64` holds the same float32 weights in a model of double precision."""
+def controlled(framework, network, recipe, model, control, seed=0, draw=0):
+    """A model that was built with this seed, or what its control starts from: `one_ulp` moves each of its weights to a neighbouring float32
+    number (up or down by a coin; `draw` is its seed), `float64` holds the same float32 weights in a model of double precision."""
     if control == "one_ulp":
         framework.set_weights(model, initial.moved_by_one_ulp(framework.get_weights(model), draw))
     elif control == "float64":
         weights = framework.get_weights(model)
-        model = framework.build(network, recipe, 0, "float64")
+        model = framework.build(network, recipe, seed, "float64")  # some draw the order of the examples by it
         framework.set_weights(model, weights)
     return model
 

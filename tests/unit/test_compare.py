@@ -52,7 +52,7 @@ def test_a_large_parameter_is_sampled_at_the_same_places_whatever_its_values():
 
 
 def test_within_five_times_the_control_they_agree():
-    found = compare.float32_verdict(traced([2, 1, 1]), traced([2, 1.004, 1.004]), [moved([0, 0.001, 0.001]), moved([0, 0.0005, 0])])
+    found = compare.float32_verdict(traced([2, 1, 1]), traced([2, 1.004, 1.004]), moved([0, 0.001, 0.001], [0, 0.0005, 0]))
     assert found["ratio_to_control"] == pytest.approx(4.0)
     assert found["loss_diff_max"] == pytest.approx(0.004)
     assert found["loss_diff_one_ulp_max"] == pytest.approx(0.001)
@@ -61,7 +61,7 @@ def test_within_five_times_the_control_they_agree():
 
 def test_the_controls_reach_is_its_largest_so_far_and_at_least_some_ulps_of_the_loss():
     """The control happens to come back to the same loss at step 3; at step 1 neither has moved beyond rounding."""
-    found = compare.float32_verdict(traced([2, 1, 1]), traced([2 + 4e-6, 1.004, 1.004]), [moved([0, 0.001, 0], [0, 0, 0])])
+    found = compare.float32_verdict(traced([2, 1, 1]), traced([2 + 4e-6, 1.004, 1.004]), moved([0, 0.001, 0], [0, 0, 0]))
     assert "parts_at_step" not in found
 
 
@@ -75,7 +75,7 @@ def test_the_controls_reach_is_its_largest_so_far_and_at_least_some_ulps_of_the_
 ])
 def test_where_they_part(losses, gradient, weights, step, where):
     own, against = traced(losses, gradient, weights), traced([2, 1, 1])
-    single = compare.float32_verdict(own, against, [moved([0, 0, 0])])
+    single = compare.float32_verdict(own, against, moved([0, 0, 0]))
     assert (single["parts_at_step"], single["parts_in"]) == (step, where)
     double = compare.float64_verdict(own, against)
     assert (double["formula_parts_at_step"], double["formula_parts_in"]) == (step, where)
@@ -104,7 +104,7 @@ def test_a_formula_is_found_in_double_precision_and_rounding_is_not_one(tmp_path
 
 def test_a_framework_that_parts_from_its_own_twin_as_far_is_told():
     own, against = traced([2, 1, 1.02]), traced([2, 1, 1])
-    parted = compare.float32_verdict(own, against, [moved([0, 0, 0])])
+    parted = compare.float32_verdict(own, against, moved([0, 0, 0]))
     assert compare.rounding(own, traced([2, 1, 1.01]), parted) == {
         "loss_diff_rounding_max": pytest.approx(0.01), "parts_as_from_own_float64": True,
     }

@@ -81,6 +81,10 @@ def test_a_version_is_part_of_the_value(load):
 def test_traces_need_something_to_be_held_against(load):
     with pytest.raises(ConfigError, match="trace.against: steps are compared with those of a framework, which must be named"):
         load(VALID, "trace.steps=5")
+    with pytest.raises(ConfigError, match="trace.steps: .* no grid trains by the recipe 'identical'"):
+        load(VALID, "trace={steps: 5, against: pytorch}")
+    with pytest.raises(ConfigError, match="size: 'full' is none, since there are no sizes"):
+        load(VALID, "size=full")
     with pytest.raises(ConfigError, match="trace.against: there is no 'pytroch'; did you mean 'pytorch'"):
         load(VALID, "trace.against=pytroch")
 

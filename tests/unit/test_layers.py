@@ -163,3 +163,14 @@ def test_a_window_that_does_not_fit_is_refused(size, layer):
 def test_same_padding(size, kernel, stride, expected):
     assert same_padding(size, kernel, stride) == expected
     assert (size + sum(expected) - kernel) // stride + 1 == -(-size // stride)
+
+
+@pytest.mark.parametrize(("net", "message"), [
+    ([image_input(4, 4, 1), relu("a", "input"), relu("a", "a")], "two layers are called a"),
+    ([image_input(4, 4, 1), relu("a", "nothere")], "a reads nothere, which is no layer before it"),
+    ([image_input(4, 4, 1), flatten("f", "input"), dense("d", "f", 12.5)], "units of d is 12.5 and must be a whole number above 0"),
+    ([image_input(4, 4, 1), flatten("f", "input"), dense("d", "f", 0)], "units of d is 0 and must be a whole number above 0"),
+])
+def test_a_list_that_is_no_network_says_where(net, message):
+    with pytest.raises(ValueError, match=message):
+        shapes(net)

@@ -33,7 +33,7 @@ ROWS = [
     *(row("b", seed, 0.97 + seed / 1000) for seed in range(8)),
     *(row("a", seed, 0.98 + seed / 1000 + 0.001, control="one_ulp") for seed in range(8)),
     *(row("b", seed, 0.97 + seed / 1000 - 0.002, control="one_ulp") for seed in range(8)),
-    row("a", 0, 0.5, label="smoke", train_epochs=1),
+    row("a", 0, 0.5, label="smoke", train_epochs=1, tags={"training": "parts from b at step 3"}, metrics={"trace_loss_diff_max": 0.25}),
     *(
         row("b", seed, 0.98, weights="same", weights_from="a", tags={"parity": parity, "diagnosis": "layer conv1: kernel flip"}, metrics={
             "logit_diff_max": difference, "parity_tolerance": 8e-6, "parity_logit_diff_max": difference, "parity_decided_disagreements": 3.0,
@@ -104,6 +104,9 @@ def test_the_tables(store, tmp_path, capsys):
     assert float(other["mcnemar_p"]) == 18 / 256  # 2 (1 + 8) of the 2^8 ways to split eight
     assert same["diagnosis"] == "layer conv1: kernel flip"
 
+    (steps,) = table(out / "steps.csv")
+    assert (steps["framework"], steps["loss_diff_max"], steps["verdict"]) == ("a", "0.25", "parts from b at step 3")
+
     not_ok = [(line["status"], line["cells"], line["frameworks"], line["reason"]) for line in table(out / "not_ok.csv")]
     assert not_ok == [("skipped", "2", "c", "c does not build conv"), ("failed", "1", "c", "diverged at train: loss | is nan")]
 
@@ -124,7 +127,7 @@ def test_without_a_paper_and_from_a_sweep_file(store, tmp_path, capsys, monkeypa
     assert report.main([str(path)]) == 0
     assert "Beside the paper" not in capsys.readouterr().out
     folder = tmp_path / "mlruns" / "reports" / "mine"
-    assert sorted(each.name for each in folder.iterdir()) == ["frameworks.csv", "not_ok.csv", "pairs.csv", "report.md", "same_weights.csv"]
+    assert sorted(each.name for each in folder.iterdir()) == ["frameworks.csv", "not_ok.csv", "pairs.csv", "report.md", "same_weights.csv", "steps.csv"]
     path.write_text(yaml.safe_dump({"name": "mine", "grid": grid, "store": {"tracking_uri": store}, "paper": str(PAPER)}))
     assert report.main([str(path)]) == 0
     assert "Beside the paper" in capsys.readouterr().out

@@ -168,7 +168,7 @@ def test_a_difference_with_its_controls():
     assert pair.controls == ((pytest.approx(0.01), pytest.approx(0.02)), True, True)
     assert pair.verdict == "b is higher than a, beyond one ulp, in float64 too: not rounding"
     (pair,) = pairs(base, moved, rows("a", LOW, control="float64"), rows("b", LOW, control="float64"))
-    assert pair.verdict == "b is higher than a, beyond one ulp, but not in float64"
+    assert pair.verdict == "b is higher than a, beyond one ulp, but not shown in float64"
     (pair,) = pairs(base, moved, rows("a", HIGH, control="float64"), rows("b", LOW, control="float64"))
     assert pair.controls.in_float64 is False  # it differs, the other way round
     (pair,) = pairs(base, moved, double[:7], double[8:])
@@ -208,3 +208,12 @@ def test_what_is_no_comparison_of_frameworks():
     assert pairs(rows("a", LOW), rows("b", HIGH, train_epochs="2")) == []
     (pair,) = pairs(rows("a@1", LOW), rows("a@2", HIGH, framework_version="2.0", runtime_version="2.0"))
     assert (pair.first.framework, pair.second.framework) == ("a@1", "a@2")
+
+
+def test_the_range_of_several_means_has_the_interval_of_a_range():
+    """Three groups of four, pooled sd 1: the 95 % point of the studentised range for 3 and 9 is 3.948 (Tukey's tables), halved by the root
+    of four."""
+    shape = [-1.161895, -0.387298, 0.387298, 1.161895]  # mean 0, sd 1
+    interval = statistics.range_interval([[value + mean for value in shape] for mean in (10.0, 11.0, 13.0)])
+    assert (interval.low, interval.high) == (pytest.approx(3 - 3.948 / 2, abs=1e-3), pytest.approx(3 + 3.948 / 2, abs=1e-3))
+    assert statistics.range_interval([[1.0], [2.0, 3.0]]) is None

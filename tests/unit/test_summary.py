@@ -78,7 +78,7 @@ def test_the_commonest_reasons_are_told_and_the_rest_counted(make_plan, make_fac
     )
     summary.print_plan(console, "mine", made, {}, Costs({}), 2)
     assert lines_of(console)[1:3] == [
-        "  skipped 2: env_unavailable: framework fake can't be imported here ([gone])", "  and 2 more reasons",
+        "  skipped 2: env_unavailable: framework fake can't be used here ([gone])", "  and 2 more reasons",
     ]
 
 
@@ -106,7 +106,7 @@ def test_the_skipped_table():
     text = summary.skipped_table([row("float16", "skipped", reason='no "half", sorry'), row("float32", "skipped", reason="why")])
     header, first, second = csv.reader(io.StringIO(text))
     assert header == [*AXES, "reason"]
-    assert first == ["same"] * 7 + ["float16", "same", "same", 'no "half", sorry']
+    assert first == ["same"] * 8 + ["float16", "same", "same", 'no "half", sorry']
     assert second[-1] == "why"
 
 

@@ -22,6 +22,7 @@ def folder(tmp_path, monkeypatch):
     monkeypatch.setattr(toolchain, "PACKAGE_PARENT", tmp_path / "nowhere")
     monkeypatch.setenv("SWEEP_TOOLCHAINS", str(tmp_path))
     monkeypatch.setenv("SWEEP_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(components, "names", lambda kind: ["first", "one", "second", "third"] if kind == "frameworks" else [])
     toolchain.definitions.cache_clear()
     yield tmp_path
     toolchain.definitions.cache_clear()
@@ -45,9 +46,24 @@ def test_a_definition_is_its_two_files(folder):
 ])
 def test_the_lock_is_what_decides_the_environment(folder, before, after, same):
     write(folder)
-    write(folder, FILE.replace(before, after), name="other")
-    first, second = toolchain.definitions().values()
+    (first,) = toolchain.definitions().values()
+    write(folder, FILE.replace(before, after))
+    toolchain.definitions.cache_clear()
+    (second,) = toolchain.definitions().values()
     assert (first.lock == second.lock) == same
+
+
+def test_two_that_offer_the_same_are_refused(folder):
+    write(folder)
+    write(folder, name="other")
+    with pytest.raises(ConfigError, match=r"other.toml: frameworks: 'one@1' is offered by the toolchain 'legacy' too"):
+        toolchain.definitions()
+
+
+def test_a_module_that_is_not_there_is_told(folder):
+    write(folder, FILE.replace('"first"', '"frist"'))
+    with pytest.raises(ConfigError, match="frameworks: there is no 'frist' in sweep/frameworks"):
+        toolchain.definitions()
 
 
 @pytest.mark.parametrize(("text", "message"), [
@@ -68,10 +84,9 @@ def test_a_missing_lock_is_told(folder):
         toolchain.definitions()
 
 
-def test_where_values_come_from(folder, monkeypatch):
+def test_where_values_come_from(folder):
     """`first` is offered under another name, `second` under its own by a toolchain; the default one has what is left."""
     write(folder)
-    monkeypatch.setattr(components, "names", lambda kind: ["first", "one", "second", "third"])
     assert toolchain.offers("frameworks") == {
         "one": Offer("default", "one"), "one@1": Offer("legacy", "first"), "third": Offer("default", "third"), "two": Offer("legacy", "second"),
     }
