@@ -22,6 +22,7 @@ from pathlib import Path
 import numpy as np
 
 from sweep import components
+from sweep.layers import resolved
 
 IMAGES, BATCH, CLASSES, THREADS = 10_000, 256, 10, 1
 CLAIM = 1.1
@@ -69,7 +70,7 @@ def exported(framework_name, target, folder):
     """An untrained LeNet-5: its speed is that of a trained one."""
     framework = components.load("frameworks", framework_name)
     framework.configure(THREADS)
-    layers = framework.resolve(components.load("architectures", "lenet5").layers((28, 28, 1), CLASSES), "matched")
+    layers = resolved(components.load("architectures", "lenet5").layers((28, 28, 1), CLASSES), "matched", framework.FACTS["own"])
     return folder / framework.export(framework.build(layers, "matched", 0), layers, target, folder)
 
 

@@ -23,6 +23,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import numpy as np
 
 from sweep import components
+from sweep.layers import resolved
 
 STEPS, BATCH, CLASSES, RATE = 40, 128, 10, 1e-3
 SHAPES = {"lenet5": (28, 28, 1), "resnet20": (32, 32, 3)}
@@ -163,7 +164,8 @@ LOOPS = {"pytorch": pytorch_loop, "tensorflow": tensorflow_loop}
 def contract_epochs(name: str, architecture: str, images: np.ndarray, labels: np.ndarray, epochs: int) -> Epoch:
     """The same work through the contract; one call is one epoch of one training."""
     framework = components.load("frameworks", name)
-    layers = framework.resolve(components.load("architectures", architecture).layers(SHAPES[architecture], CLASSES), "matched")
+    neutral = components.load("architectures", architecture).layers(SHAPES[architecture], CLASSES)
+    layers = resolved(neutral, "matched", framework.FACTS["own"])
     plan = {
         "optimizer": "adam", "learning_rate": RATE, "momentum": 0.0, "epsilon": None, "l2": 0.0, "batch_size": BATCH, "epochs": epochs,
         "decay": [], "recipe": "matched", "seed": 0,

@@ -81,6 +81,14 @@ def test_it_trains_and_takes_over_weights(definition: Definition, ready: list[De
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("definition", DEFINITIONS, ids=lambda definition: definition.name)
+def test_all_of_them_do(definition: Definition, ready: list[Definition], request: pytest.FixtureRequest) -> None:
+    """The same, of the toolchains that the default suite found missing too: here `ready` has installed them."""
+    test_it_trains_and_takes_over_weights(definition, ready, request)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("definition", DEFINITIONS, ids=lambda definition: definition.name)
 def test_its_frameworks_keep_the_contract_in_their_own_interpreter(definition: Definition, ready: list[Definition]) -> None:
     """The contract tests, in the toolchain's Python; pytest lies beside the environment, not in it."""
     beside = cache_folder() / "toolchains" / f"pytest-{definition.python}"

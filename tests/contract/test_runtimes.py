@@ -115,7 +115,7 @@ def trained(tmp_path_factory, digits):
 def train(route, folder, digits):
     framework = route.framework
     framework.configure(1)
-    resolved = framework.resolve(network_for(framework), PLAN["recipe"])
+    resolved = layers.resolved(network_for(framework), PLAN["recipe"], framework.FACTS["own"])
     model = framework.build(resolved, PLAN["recipe"], PLAN["seed"])
     for _report in framework.train(model, digits["train"], digits["labels"], PLAN, None):
         pass
