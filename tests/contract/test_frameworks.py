@@ -635,6 +635,16 @@ def test_training_repeats_bit_by_bit(framework, net):
     assert not np.array_equal(other["logits/kernel"], first["logits/kernel"])
 
 
+def test_a_twin_in_double_precision_takes_the_same_examples(framework):
+    """Drawn by the framework itself from the plan's seed: in another order the weights would differ by a tenth."""
+    if not framework.FACTS["float64"]:
+        pytest.skip("states no float64")
+    inputs, labels = draw(48)
+    single, _ = trained(framework, LINEAR, inputs, labels, epochs=3)
+    double, _ = trained(framework, LINEAR, inputs, labels, epochs=3, dtype="float64")
+    assert_close(single, double, rtol=1e-3, atol=1e-4)
+
+
 def test_training_learns(framework, net):
     """Classes that differ in which rows are bright, or in which tokens come most: a fifth is chance."""
     random = np.random.RandomState(0)
