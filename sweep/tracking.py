@@ -61,7 +61,7 @@ class Tracker:
     def scan(self) -> dict[str, Finished]:
         """Every finished stage of the store by key, in one pass; the latest record of a key wins."""
         found: dict[str, Finished] = {}
-        for run in self._search(self._stages, ascending=True):
+        for run in _runs(self._client, self._stages):
             tags = run.data.tags
             if "attempt" in tags:
                 self._runs[tags["attempt"]] = (run.info.run_id, self._artifacts(run))
@@ -71,7 +71,7 @@ class Tracker:
             found[record.key] = record
             self._finished_runs[record.key] = run.info.run_id
         self._cells.clear()
-        for run in self._search(self._experiment, ascending=True):
+        for run in _runs(self._client, self._experiment):
             tags = run.data.tags
             if tags.get("stage") == "sweep":
                 self._sweep_run = run.info.run_id
@@ -228,18 +228,6 @@ class Tracker:
         uri = str(run.info.artifact_uri)
         return str(MlflowArtifactsRepository.resolve_uri(uri, self._uri)) if uri.startswith("mlflow-artifacts:") else uri
 
-    def _search(self, experiment: Experiment, ascending: bool = False) -> Iterator[Run]:
-        token = None
-        order = [f"attributes.start_time {'ASC' if ascending else 'DESC'}"]
-        while True:
-            page = self._client.search_runs(
-                [experiment.experiment_id], run_view_type=ViewType.ACTIVE_ONLY, max_results=PAGE, order_by=order, page_token=token
-            )
-            yield from page
-            token = page.token
-            if not token:
-                return
-
 
 class Recorded(NamedTuple):
     """A sweep as MLflow has it: its rows, and how many cells its last end counted by outcome (`cells_ok`, ...)."""
@@ -261,7 +249,11 @@ def sweeps(tracking_uri: str) -> list[str]:
 def read_sweep(tracking_uri: str, sweep: str) -> Recorded:
     """One of `sweeps`: its rows in the order they were written, half written ones left out. Raises StoreUnavailable."""
     with _reachable(tracking_uri):
-        runs = list(_all_runs(MlflowClient(tracking_uri), sweep))
+        client = MlflowClient(tracking_uri)
+        experiment = client.get_experiment_by_name(sweep)
+        if experiment is None:
+            raise StoreUnavailable(f"there is no sweep {sweep!r} in this store")
+        runs = list(_runs(client, experiment))
     rows = [_row(run) for run in runs if run.data.tags.get("stage") == "cell" and run.info.status != "RUNNING"]
     counts = [dict(run.data.metrics) for run in runs if run.data.tags.get("stage") == "sweep"]
     return Recorded(rows, counts[-1] if counts else {})
@@ -322,13 +314,11 @@ def _finished(run: Run, uri: str) -> Finished:
     )
 
 
-def _all_runs(client: MlflowClient, sweep: str) -> Iterator[Run]:
-    experiment = client.get_experiment_by_name(sweep)
-    if experiment is None:
-        raise StoreUnavailable(f"there is no sweep {sweep!r} in this store")
+def _runs(client: MlflowClient, experiment: Experiment) -> Iterator[Run]:
+    """Every run of an experiment that is not deleted, in the order of their starts."""
     order, token = ["attributes.start_time ASC"], None
     while True:
-        page = client.search_runs([experiment.experiment_id], max_results=PAGE, order_by=order, page_token=token)
+        page = client.search_runs([experiment.experiment_id], "", ViewType.ACTIVE_ONLY, PAGE, order, token)
         yield from page
         token = page.token
         if not token:

@@ -6,14 +6,13 @@ from mxnet import gluon
 from sweep.frameworks import _training
 
 OWN_ADAM_EPSILON = 1e-8
-_PENALISED = ("conv2d", "conv1d", "dense")
 
 
 def optimizer(network, plan):
     """An object with set_learning_rate(rate), and step(examples), which takes the gradients of a loss that is summed over a batch."""
     # An l2 of the loss is twice as much of the weight in its gradient.
-    decays = {name: 2 * plan["l2"] * (name.endswith("kernel") and network.kinds[name.rpartition("/")[0]] in _PENALISED)
-              for name in network.trained()}
+    penalised = _training.penalised(network.layers)
+    decays = {name: 2 * plan["l2"] * (name in penalised) for name in network.trained()}
     if plan["recipe"] == "defaults":
         return _own(network, plan, decays)
     return _Agreed(network.trained(), decays, _agreed_sgd(plan) if plan["optimizer"] == "sgd" else _agreed_adam(plan))

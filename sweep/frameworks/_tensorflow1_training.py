@@ -58,10 +58,10 @@ def _held(session, array):
 
 def _with_penalty(network, l2, variables, gradients):
     """The gradients of l2 x the sum of the kernels' squares added."""
-    penalized = {layer["name"] + "/kernel" for layer in network.layers if layer["kind"] in ("conv2d", "conv1d", "dense")}
+    penalised = _training.penalised(network.layers)
     names = [names[0] for _, names in network.trained()]
     return [
-        gradient + 2 * l2 * variable if name in penalized else gradient
+        gradient + 2 * l2 * variable if name in penalised else gradient
         for name, variable, gradient in zip(names, variables, gradients)
     ]
 

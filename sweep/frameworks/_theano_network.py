@@ -14,12 +14,12 @@ import theano.tensor as T
 
 from sweep import initial
 from sweep.frameworks import _theano_layers as kinds
+from sweep.frameworks import _training
 from sweep.frameworks._weights import checked
 from sweep.layers import BATCH_NORM_STATE, parameters, shapes
 
 KINDS = tuple(kinds.APPLY)
 _PROGRAMS = 8  # kept at a time
-_PENALIZED = ("conv2d", "conv1d", "dense")  # the kinds whose kernels l2 holds for
 
 
 class Model:
@@ -57,8 +57,7 @@ class Program:
             name: theano.shared(kinds.from_canonical(np.zeros(shape), dtype), name) for name, shape in parameters(layers).items()
         }
         self.trained = [name for name in self.variables if not name.endswith(tuple("/" + part for part in BATCH_NORM_STATE))]
-        penalized = {layer["name"] + "/kernel" for layer in layers if layer["kind"] in _PENALIZED}
-        self._penalized = [name for name in self.trained if name in penalized]
+        self._penalised = _training.penalised(layers)
         self._functions = {}
         self.images, self.labels = self._input(layers[0]["name"]), T.lvector("labels")
 
@@ -143,7 +142,7 @@ class Program:
         scalars = {name: T.TensorType(self.dtype, ())(name) for name in _SCALARS[optimizer]}
         state, updates = {}, []
         for name, gradient in zip(self.trained, gradients):
-            if name in self._penalized:
+            if name in self._penalised:
                 gradient = gradient + scalars["twice_l2"] * self.variables[name]
             updates += _STEP[optimizer](self.variables[name], gradient, scalars, state)
         for layer in (layer for layer in self.layers if layer["name"] in statistics):

@@ -52,7 +52,7 @@ def conduct(make_sweep, make_plan, tmp_path):
 
 
 def done(stage, attempt, **fields):
-    return Result(stage.key, stage.kind, attempt, **({"status": "ok", "digest": f"d {attempt}", "folder": f"/work/{attempt}"} | fields))
+    return Result(stage.key, stage.kind, attempt, **({"status": "ok", "digest": f"d {attempt}", "folder": f"/made/{attempt}"} | fields))
 
 
 def start(conducted, stage, attempt):
@@ -77,7 +77,7 @@ def test_orders_results_and_the_row(conduct, tmp_path):
     }
     conducted.ended(train, done(train, "1"))
     evaluate = scheduler.next()
-    assert start(conducted, evaluate, "2").inputs == {"model": Place("d 1", "/work/1", None)}
+    assert start(conducted, evaluate, "2").inputs == {"model": Place("d 1", "/made/1", None)}
     assert ledger.of("write_cell") == []
     conducted.ended(evaluate, done(evaluate, "2", metrics={"accuracy": 0.5}))
     assert [verb for verb, *_rest in ledger.asked] == ["open_stage", "commit_stage", "open_stage", "commit_stage", "write_cell"]
