@@ -8,8 +8,10 @@ from pathlib import Path
 ROOT = Path(__file__).parent
 
 
+@functools.cache
 def digest(modules: tuple[str, ...]) -> str:
-    """Digest of the code of these modules (`sweep.stages.train`, ...) and of every `sweep` module they import."""
+    """Digest of the code of these modules (`sweep.stages.train`, ...) and of every `sweep` module they import; as when first asked, since a
+    plan asks once for each of its cells' stages."""
     found: set[str] = set()
     queue = list(modules)
     while queue:

@@ -408,16 +408,19 @@ def tree(tmp_path, monkeypatch):
     shutil.copytree(sources.ROOT, copy, ignore=shutil.ignore_patterns("__pycache__"))
     monkeypatch.setattr(sources, "ROOT", copy)
     sources._read.cache_clear()
+    sources.digest.cache_clear()
 
     def edit(file, old, new):
         text = (copy / file).read_text()
         assert old in text
         (copy / file).write_text(text.replace(old, new, 1))
         sources._read.cache_clear()
+        sources.digest.cache_clear()
 
     yield edit
     monkeypatch.undo()
     sources._read.cache_clear()
+    sources.digest.cache_clear()
 
 
 @pytest.mark.parametrize(
@@ -449,6 +452,7 @@ def test_which_sources_change_which_keys(make_plan, tree, file, affected):
     with (sources.ROOT / file).open("a") as source:
         source.write("\nADDED = 1\n")
     sources._read.cache_clear()
+    sources.digest.cache_clear()
     assert changed(before, keys(make_plan(CONVERTED, measure={}))) == affected
 
 

@@ -16,12 +16,14 @@ def tree(tmp_path, monkeypatch):
             path.parent.mkdir(exist_ok=True)
             path.write_text(text)
         sources._read.cache_clear()
+        sources.digest.cache_clear()
 
     write(stage="from sweep import near\nimport sweep.far.deep\n", near="X = 1\n", far__deep="from sweep.near import X\n", apart="Y = 1\n")
     (tmp_path / "__init__.py").write_text("")
     (tmp_path / "far" / "__init__.py").write_text("")
     yield write
     sources._read.cache_clear()
+    sources.digest.cache_clear()
 
 
 STAGE = ("sweep.stage",)
