@@ -13,8 +13,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import NamedTuple
 
+from sweep.axes import NO_CONTROL
 from sweep.claims import Group, frameworks_own, groups, seeds_of
-from sweep.config import NO_CONTROL
 from sweep.paper import Claim, Number, Paper, Setup, Table, numbers
 from sweep.records import CellRecord
 from sweep.statistics import CLAIM_SEEDS, Interval, estimate, expected_best, range_interval, share_interval

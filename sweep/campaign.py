@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from sweep import cells
-from sweep.config import Sweep
 from sweep.ledger import Ledger
 from sweep.plan import Plan, Stage
 from sweep.progress import View
 from sweep.records import SKIPPED, CellRecord, DataOrder, Order, Place, Result, Upload, local_folder
 from sweep.scheduling import Outcome, Scheduler
+from sweep.schema import Sweep
 
 SHOWN_SETTINGS = (
     "framework", "runtime", "version", "toolchain", "control", "dataset", "architecture", "quantization", "format", "device", "attack",

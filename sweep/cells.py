@@ -3,13 +3,13 @@
 from collections.abc import Mapping
 from typing import Any
 
-from sweep.config import NO_CONTROL
+from sweep.axes import NO_CONTROL
 from sweep.plan import Plan, PlannedCell
 from sweep.records import BROKEN, FAILED, OK, SKIPPED, CellRecord
 from sweep.scheduling import Outcome
 
 SHOWN_FACTS = ("host", "threads")
-EVALUATED_FACTS = ("parity", "degenerate")
+EVALUATED_FACTS = ("parity", "parity_reason", "degenerate", "batch_invariant", "deterministic")
 FOUND_FACTS = {"diagnosis": "diagnosis", "trace": "training"}
 """What a stage found out in words, by its role."""
 MEASURED_FACTS = ("energy", "latency_verdict", "latency_unstable", "load_average")

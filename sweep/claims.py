@@ -10,8 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from sweep.config import FLOAT64, NO_ATTACK, NO_CONTROL, ONE_ULP
-from sweep.grid import NATIVE
+from sweep.axes import FLOAT64, NATIVE, NO_ATTACK, NO_CONTROL, ONE_ULP
 from sweep.plan import WHITE_BOX
 from sweep.records import OK, CellRecord
 from sweep.statistics import (

@@ -6,7 +6,7 @@ A backend states facts; the core decides by facts and never by name. Worker-side
 
 A **model folder** is what stages hand to each other:
 
-    model.json      {"framework", "format", "file", "layers": resolved neutral list, "classes", "input_shape", ...}
+    model.json      {"framework", "format", "file", "layers": resolved neutral list, "input_shape", "input_dtype", "output_shape", ...}
     weights.npz     canonical weights (`sweep.layers`), in folders that a framework wrote (train, transplant)
     <file>          the deployed file (or folder) in the stated format
 """
@@ -124,17 +124,26 @@ class Framework(Protocol):
         """Write the model in a format of FACTS["exports"]: input NHWC in [0, 1], output logits. Returns its name within folder."""
 
 
+class Option(TypedDict):
+    """A setting that changes numbers or speed. None of them is left to a library: the core fills in the default and records it."""
+
+    meaning: str
+    values: list[Any]  # empty: any value
+    default: Any
+
+
 class RuntimeFacts(TypedDict):
     """What a runtime states of itself, as JSON."""
 
     distribution: str | None  # None: the framework's own
     converters: list[str]  # further packages that `convert` needs, whose versions decide what it writes
-    options: dict[str, str]  # extra settings it takes from `options.<runtime>` of a sweep, each with its meaning
-    accepts: dict[str, str]  # exported format -> the route's name
+    options: dict[str, Option]  # how a model is served; from `options.<runtime>` of a sweep, or an axis: `name(option=value)`
+    accepts: dict[str, str]  # exported format -> the route's name, in order of preference
     format: str  # of the deployed file
-    quantizations: list[str]  # rows of sweep.quantization
+    quantizations: dict[str, dict[str, Option]]  # rows of sweep.quantization, with the options of their conversions
     calibrated: list[str]  # those of them that need a calibration set
     batch_dependent: list[str]  # those of them where an image's logits depend, beyond rounding, on the others in its batch
+    layer_outputs: bool
     float64: bool
     processors: list[str]
 
@@ -145,16 +154,24 @@ class Runtime(Protocol):
     FACTS: RuntimeFacts
 
     def set_options(self, options: dict[str, Any]) -> None:
-        """Only where FACTS["options"] is not empty: the sweep's `options.<runtime>`, with the cell's `seed`."""
+        """Only where FACTS["options"] is not empty: a value for each of them, and the cell's `seed`; before `convert` and `open`."""
 
-    def convert(self, source: Path, source_format: str, folder: Path, quantization: str, calibration: np.ndarray | None) -> str:
-        """Write the deployed file; returns its name within folder. `calibration` is inputs of the model, given when the row needs them."""
+    def convert(
+        self, source: Path, source_format: str, folder: Path, quantization: str, calibration: np.ndarray | None, settings: dict[str, Any]
+    ) -> str:
+        """Write the deployed file, float32 (tokens: int32) in and float32 out; returns its name within folder. `calibration` is inputs
+        of the model, given when the row needs them; `settings` has a value for each option of the row. Raises ValueError, one line."""
 
     def open(self, path: Path, threads: int, details: Mapping[str, Any]) -> Any:
-        """A session on a deployed file; `details` is the folder's model.json."""
+        """A session on a deployed file; `details` is the folder's model.json. Raises ValueError that names the file where it is damaged
+        or gives something else than details["output_shape"] (without the batch axis; None: anything)."""
 
-    def predict(self, session: Any, images: np.ndarray, batch_size: int = 256) -> np.ndarray:
-        """Logits float32 (N, classes)."""
+    def predict(self, session: Any, inputs: np.ndarray, batch_size: int = 256) -> np.ndarray:
+        """Outputs float32 (N, ...). Several outputs are flattened to (N, k) each and joined in the file's order."""
+
+    def layer_outputs(self, path: Path, threads: int, details: Mapping[str, Any], inputs: np.ndarray) -> dict[str, np.ndarray]:
+        """Only where FACTS["layer_outputs"]: every intermediate tensor of floating point (integers dequantized) by name, (N, ...) in the
+        file's own layout and order of execution."""
 
     def describe(self, session: Any) -> dict[str, Any]:
         """What really runs (execution provider, delegate, threads, graph optimisation level), as JSON, read back from the session."""

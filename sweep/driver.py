@@ -14,7 +14,8 @@ from typing import Any, NamedTuple
 import yaml
 from rich.console import Console
 
-from sweep import config, facts, summary
+from sweep import facts, schema, summary, variants
+from sweep.axes import NOTHING
 from sweep.cache import cache_folder
 from sweep.campaign import Campaign
 from sweep.errors import BrokenOff, ConfigError, StoreUnavailable, SweepError
@@ -22,7 +23,8 @@ from sweep.execution import prepared_data
 from sweep.host import cpus, gpus, local_host
 from sweep.interrupts import deaf
 from sweep.ledger import Ledger, StoreAddress
-from sweep.plan import Host, Plan, PreparedData, make
+from sweep.plan import Host, Plan, PreparedData
+from sweep.planning import make
 from sweep.progress import Costs, View
 from sweep.records import FAILED, OK, SKIPPED, DataOrder, Finished
 from sweep.scheduling import Scheduler, reusable
@@ -53,7 +55,7 @@ class Machines(NamedTuple):
 class Job:
     """A sweep with all that was found out before any work."""
 
-    sweep: config.Sweep
+    sweep: schema.Sweep
     store: StoreAddress
     cache: Path
     data: Mapping[str, FoundData]
@@ -71,7 +73,7 @@ class Outcome(NamedTuple):
     interrupted: bool
 
 
-def run(sweep: config.Sweep, ray_address: str | None, plan_only: bool, console: Console) -> Outcome:
+def run(sweep: schema.Sweep, ray_address: str | None, plan_only: bool, console: Console) -> Outcome:
     """Run what is left of a sweep, or only print its plan. Raises SweepError before any work."""
     store, cache = address(sweep, owner=uuid.uuid4().hex[:12], reads_only=plan_only), cache_folder()
     with contextlib.ExitStack() as stack:
@@ -160,7 +162,7 @@ def _conclude(job: Job, campaign: Campaign, ledger: Ledger, work: Path, interrup
     return Outcome(counts[FAILED], spooled, interrupted)
 
 
-def _machines(sweep: config.Sweep, store: StoreAddress, ray_address: str | None, console: Console) -> Machines:
+def _machines(sweep: schema.Sweep, store: StoreAddress, ray_address: str | None, console: Console) -> Machines:
     if ray_address is None:
         found = Machines(local_host(), sweep.slots or max(1, cpus() // sweep.threads), gpus(), cluster=False, measures_apart=False)
     else:
@@ -185,8 +187,8 @@ def _machines(sweep: config.Sweep, store: StoreAddress, ray_address: str | None,
     return found
 
 
-def _found(sweep: config.Sweep, name: str, cache: Path, console: Console) -> FoundData:
-    wanted = sweep.data.get(name, config.Data())
+def _found(sweep: schema.Sweep, name: str, cache: Path, console: Console) -> FoundData:
+    wanted = sweep.data.get(name, schema.Data())
     path = wanted.path and str(Path(wanted.path).absolute())  # actors work in other folders
     try:
         prepared, parts = prepared_data(name, path, wanted.allow_subset, wanted.settings, cache)
@@ -204,11 +206,12 @@ def _found(sweep: config.Sweep, name: str, cache: Path, console: Console) -> Fou
     )
 
 
-def _wanted(sweep: config.Sweep) -> dict[str, set[str]]:
+def _wanted(sweep: schema.Sweep) -> dict[str, set[str]]:
     """The frameworks and runtimes that a sweep names."""
     frameworks = {value for grid in sweep.grid for value in grid.framework}
     frameworks |= {value for value in (sweep.same_weights_from, sweep.transplant_via, sweep.trace.against) if value}
-    return {"frameworks": frameworks, "runtimes": {value for grid in sweep.grid for value in grid.runtime} | {sweep.measure.reference}}
+    runtimes = {variants.base(value) for grid in sweep.grid for value in grid.runtime} | {sweep.measure.reference}
+    return {"frameworks": frameworks - {NOTHING}, "runtimes": runtimes}
 
 
 def _usable(plan: Plan, finished: dict[str, Finished], ledger: Ledger) -> dict[str, Finished]:

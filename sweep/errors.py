@@ -15,8 +15,10 @@ StageFailed                 a stage ran and did not succeed; becomes a result, n
 A failure's class says whether the stage is tried again within the sweep and whether the record counts as final for later sweeps.
 """
 
+import difflib
 import signal
-from typing import NamedTuple
+from collections.abc import Iterable
+from typing import Any, NamedTuple
 
 
 class SweepError(Exception):
@@ -127,3 +129,12 @@ def class_of_death(returncode: int | None) -> tuple[str, str]:
     if signal.Signals(-returncode) in _RAISED_BY_CODE:
         return "crash_signal", f"the worker was ended by {name}"
     return "preempted", f"the worker was ended from outside by {name}"
+
+
+def nearest(word: str, valid: Iterable[Any]) -> str:
+    """What to say after a wrong word: the nearest valid one, and all of them where they are few."""
+    valid = [str(v) for v in valid]
+    close = difflib.get_close_matches(str(word), [v for v in valid if str(word) in v] or valid, 1, cutoff=0.5)
+    if close:
+        return f"; did you mean {close[0]!r}?"
+    return f"; valid: {', '.join(valid)}" if len(valid) <= 20 else ""

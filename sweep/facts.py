@@ -7,13 +7,13 @@ import os
 import tempfile
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from sweep import attacks, sources, toolchain
-from sweep.config import nearest
-from sweep.errors import ConfigError, StageFailed
+from sweep.axes import NATIVE
+from sweep.errors import ConfigError, StageFailed, nearest
 from sweep.toolchain import DEFAULT, KINDS, Offer, Toolchain
 from sweep.workers import Limits, Pool, Shape
 
@@ -45,10 +45,23 @@ class Facts:
     frameworks: Mapping[str, Component]
     runtimes: Mapping[str, Component]
     attacks: Component  # the library that all attacks come from
+    exporters: Mapping[tuple[str, str], Component] = field(default_factory=dict)  # by module and format, in other toolchains than its own
+
+    def exporter(self, framework: Component, target: str) -> Component | None:
+        """What writes a framework's models in a format: the framework itself, or its module in another toolchain."""
+        if target in framework.facts["exports"]:
+            return framework
+        found = self.exporters.get((framework.module, target))
+        return replace(found, name=framework.name) if found and not found.missing else None
+
+    def not_exported(self, framework: Component, target: str) -> list[str]:
+        """Why a format that a toolchain offers for a framework is not to be had."""
+        found = self.exporters.get((framework.module, target))
+        return [found.missing] if found and found.missing else []
 
     def broken_toolchains(self) -> list[str]:
         """One line for each toolchain but the default one that was asked and can't be used."""
-        asked = [*self.frameworks.values(), *self.runtimes.values()]
+        asked = [*self.frameworks.values(), *self.runtimes.values()]  # not the exporters: there may be another way
         return list(dict.fromkeys(component.missing for component in asked if component.missing and component.toolchain != DEFAULT))
 
 
@@ -59,9 +72,10 @@ def gather(cache: Path, wanted: Mapping[str, Iterable[str]]) -> Facts:
     version that the default toolchain does not have.
     """
     offered = {kind: _offers(kind, wanted.get(kind, ())) for kind in KINDS}
+    exporting = _exporting({offer.module for offer in offered["frameworks"].values()}) if set(wanted.get("runtimes", ())) - {NATIVE} else {}
     asked: dict[str, Modules] = {DEFAULT: {}}
-    for kind, offers in offered.items():
-        for offer in offers.values():
+    for kind, offers in [*((kind, list(offers.values())) for kind, offers in offered.items()), ("frameworks", list(exporting.values()))]:
+        for offer in offers:
             modules = asked.setdefault(offer.toolchain, {}).setdefault(kind, [])
             if offer.module not in modules:
                 modules.append(offer.module)
@@ -73,7 +87,11 @@ def gather(cache: Path, wanted: Mapping[str, Iterable[str]]) -> Facts:
         for kind, offers in offered.items()
     }
     library = Offer(DEFAULT, attacks.DISTRIBUTION)
-    facts = Facts(**kinds, attacks=_component("attacks", library.module, library, described[DEFAULT]["packages"][library.module]))
+    facts = Facts(
+        **kinds,
+        attacks=_component("attacks", library.module, library, described[DEFAULT]["packages"][library.module]),
+        exporters={(offer.module, target): _exporter(offer, target, described) for (_module, target), offer in exporting.items()},
+    )
     _check_versions(offered, facts)
     return facts
 
@@ -85,6 +103,23 @@ def _offers(kind: str, wanted: Iterable[str]) -> dict[str, Offer]:
         offer = toolchain.offer(kind, value)
         assert offer is not None, f"{value} went through the check of the sweep file"
         found[value] = offer
+    return found
+
+
+def _exporting(modules: Iterable[str]) -> dict[tuple[str, str], Offer]:
+    """Where else than in their own toolchains these frameworks' models are exported, by module and format."""
+    return {
+        (module, target): Offer(definition.name, module)
+        for definition in toolchain.definitions().values()
+        for module, targets in definition.exports.items() if module in modules
+        for target in targets
+    }
+
+
+def _exporter(offer: Offer, target: str, described: Mapping[str, Described]) -> Component:
+    found = _component("frameworks", offer.module, offer, described[offer.toolchain]["frameworks"][offer.module])
+    if not found.missing and target not in found.facts["exports"]:
+        return replace(found, missing=f"toolchain {offer.toolchain}: {offer.module} exports no {target} there")
     return found
 
 

@@ -7,18 +7,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
-from sweep import attacks, components
-from sweep.config import AXES, FLOAT64, NO_ATTACK, Sweep
+from sweep import attacks, components, settings, variants
+from sweep.axes import AXES, FLOAT64, NATIVE, NO_ATTACK, NOTHING, VARIED
 from sweep.contracts import Layers
 from sweep.errors import ConfigError
 from sweep.facts import Component, Facts
 from sweep.layers import resolved, shapes
+from sweep.schema import Sweep
 
 TRANSPLANT = "transplant:"
 UNAVAILABLE = "env_unavailable"
-NATIVE = "native"
-"""The format that is a framework's own: every framework writes it, and it needs no conversion."""
-
 
 @dataclass(frozen=True)
 class Cell:
@@ -35,9 +33,19 @@ class Cell:
     quantization: str
     device: str
     attack: str
+    model: str = NOTHING
+    operator: str = NOTHING
 
     def axes(self) -> dict[str, Any]:
-        return asdict(self)
+        """By name, without those that say that a network is neither a user's own model nor an operator."""
+        return {axis: value for axis, value in asdict(self).items() if value != NOTHING or axis not in ("model", "operator")}
+
+    def base(self, axis: str) -> str:
+        """The value of an axis without the settings that it may have."""
+        return variants.base(getattr(self, axis))
+
+    def settings(self, axis: str) -> Mapping[str, Any]:
+        return variants.parse(getattr(self, axis)).settings
 
 
 @dataclass(frozen=True)
@@ -56,9 +64,14 @@ def expand(sweep: Sweep) -> list[Cell]:
         axes = grid.model_dump() | {"seed": grid.seed or sweep.seeds}
         for values in itertools.product(*(axes[axis] for axis in AXES)):
             cell = Cell(*values)
-            if not any(all(getattr(cell, axis) in values for axis, values in rule.items()) for rule in sweep.exclude):
+            if not any(_matches(cell, rule) for rule in sweep.exclude):
                 cells[cell] = None
     return list(cells)
+
+
+def _matches(cell: Cell, rule: Mapping[str, Sequence[Any]]) -> bool:
+    """Whether a rule is of this cell; a value without settings is of all its variants."""
+    return all(getattr(cell, axis) in values or (axis in VARIED and cell.base(axis) in values) for axis, values in rule.items())
 
 
 def layers_of(architecture: str, facts: DatasetFacts) -> Layers:
@@ -105,25 +118,24 @@ class Route(NamedTuple):
     """How a framework's model gets to a runtime."""
 
     name: str
-    exporter: str  # the framework that exports: the model's own, or the one that the network is rebuilt in
+    exporter: Component  # the framework that exports: the model's own, or the one that the network is rebuilt in
     target: str  # the format between the two
 
 
-def route(framework: Component, runtime: Component, layers: Layers, via: Component | None) -> Route | None:
-    """The route, None where there is none.
-
-    A direct route needs a format that the one exports and the other accepts. Else the network may be rebuilt in another framework,
-    which is named in the route and is no conversion of the first.
+def route(framework: Component, runtime: Component, layers: Layers, via: Component | None, facts: Facts) -> Route | None:
+    """The route, None where there is none: the first of the formats that the runtime accepts which the framework exports, in its own
+    toolchain or in one that offers the export. Else the network may be rebuilt in another framework, which is named in the route and is
+    no conversion of the first.
     """
     accepts: Mapping[str, str] = runtime.facts["accepts"]
-    for target in framework.facts["exports"]:
-        if target in accepts:
-            return Route(accepts[target], framework.name, target)
+    for target, name in accepts.items():
+        if exporter := facts.exporter(framework, target):
+            return Route(name, exporter, target)
     if via is None or via.missing or _unknown_layers(via, layers):
         return None
-    for target in via.facts["exports"]:
-        if target in accepts and target != NATIVE:
-            return Route(TRANSPLANT + via.name, via.name, target)
+    for target in accepts:
+        if target != NATIVE and (exporter := facts.exporter(via, target)):
+            return Route(TRANSPLANT + via.name, exporter, target)
     return None
 
 
@@ -134,7 +146,7 @@ def way_round(sweep: Sweep, facts: Facts) -> Component | None:
 
 def unsupported(cell: Cell, sweep: Sweep, facts: Facts, layers: Layers | ValueError) -> str | None:
     """Why this cell can't run, None if it can."""
-    framework, runtime = facts.frameworks[cell.framework], facts.runtimes[cell.runtime]
+    framework, runtime = facts.frameworks[cell.framework], facts.runtimes[cell.base("runtime")]
     for kind, component in (("framework", framework), ("runtime", runtime)):
         if component.missing:
             return unavailable(kind, component)
@@ -189,12 +201,14 @@ def _controlled(cell: Cell, framework: Component, runtime: Component) -> str | N
 
 
 def _deployable(cell: Cell, sweep: Sweep, framework: Component, runtime: Component, layers: Layers, facts: Facts) -> str | None:
-    if route(framework, runtime, layers, way_round(sweep, facts)) is None:
+    if route(framework, runtime, layers, way_round(sweep, facts), facts) is None:
         formats = " or ".join(runtime.facts["accepts"])
-        return f"{framework.name} exports no {formats}, which {runtime.name} needs"
-    if cell.quantization not in runtime.facts["quantizations"]:
-        return f"{runtime.name} has no {cell.quantization}"
-    return None
+        lacking = [line for target in runtime.facts["accepts"] for line in facts.not_exported(framework, target)]
+        also = f" ({'; '.join(lacking)})" if lacking else ""
+        return f"{framework.name} exports no {formats}, which {runtime.name} needs{also}"
+    if cell.base("quantization") not in runtime.facts["quantizations"]:
+        return f"{runtime.name} has no {cell.base('quantization')}"
+    return settings.without(runtime, cell.settings("runtime"), cell.quantization)
 
 
 def _attackable(cell: Cell, framework: Component, layers: Layers, facts: Facts) -> str | None:
@@ -204,7 +218,7 @@ def _attackable(cell: Cell, framework: Component, layers: Layers, facts: Facts) 
         return f"{cell.attack} changes images within [0, 1], and {cell.dataset} has token ids"
     if facts.attacks.missing:
         return f"{UNAVAILABLE}: attacks need {facts.attacks.name} ({facts.attacks.missing})"
-    for need in sorted(attacks.ROWS[cell.attack].needs):
+    for need in sorted(attacks.ROWS[cell.base("attack")].needs):
         if need.endswith("_gradient") and need.removesuffix("_gradient") not in framework.facts["gradients"]:
             return f"{cell.attack} needs the {need.replace('_', ' ')}, which {framework.name} does not give"
     return None

@@ -63,14 +63,14 @@ def parity(logits, source_logits):
     """A converted model against its source, on the same inputs.
 
     disagreement                  share of inputs whose prediction differs from the source's; giving none counts as one more answer
-    logit_diff_p50, _p99, _max    percentiles (linear) over inputs of the largest absolute difference in an input's logits, over the
+    logit_diff_p50, _p90, _p99, _max    percentiles (linear) over inputs of the largest absolute difference in an input's logits, over the
                                   inputs whose output is valid on both sides; absent where there is none
     """
     differences = _largest_differences(logits, source_logits)
     metrics = {"disagreement": float(np.mean(predictions(logits) != predictions(source_logits)))}
     if len(differences):
-        p50, p99 = np.percentile(differences, [50, 99])
-        metrics.update(logit_diff_p50=float(p50), logit_diff_p99=float(p99), logit_diff_max=float(differences.max()))
+        for rank, value in zip(("p50", "p90", "p99", "max"), np.percentile(differences, [50, 90, 99, 100])):
+            metrics["logit_diff_" + rank] = float(value)
     return metrics
 
 

@@ -7,8 +7,10 @@ from typing import Annotated, Any, Literal, NamedTuple
 import yaml
 from pydantic import BeforeValidator, Field, PositiveFloat, PositiveInt, ValidationError, model_validator
 
-from sweep.config import AXES, NoDuplicates, Strict, nearest
-from sweep.errors import ConfigError
+from sweep.axes import AXES
+from sweep.config import NoDuplicates
+from sweep.errors import ConfigError, nearest
+from sweep.schema import Strict
 
 WHERE = (*AXES, "weights_from")
 """What a number or a claim may be of, as rows have it; a framework stands without its version."""

@@ -13,7 +13,7 @@ from sweep.plan import Stage
 
 OK, SKIPPED, FAILED = "ok", "skipped", "failed"
 BROKEN = "broken"
-"""The fact `parity` of a float32 conversion that does not compute its source's function."""
+"""The fact `parity` of a conversion that does not compute its source's function."""
 
 READ = "read_"
 """Facts of a result with this prefix are the digests of the inputs that it read, by role."""

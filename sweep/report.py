@@ -14,9 +14,10 @@ from rich.console import Console
 from rich.table import Table
 
 from sweep import config, paper
-from sweep.errors import ConfigError, SweepError
+from sweep.errors import ConfigError, SweepError, nearest
 from sweep.launch import BAD_INPUT, OK_STATUS, WIDTH_OF_A_FILE
 from sweep.records import FAILED, OK, SKIPPED, CellRecord
+from sweep.schema import Store
 from sweep.sheets import Sheet, disagrees_with_master, sheets
 from sweep.statistics import Answers, McNemar, mcnemar
 
@@ -52,7 +53,7 @@ def report(subject: Subject, out: Path | None, console: Console) -> None:
     from sweep import tracking  # late: MLflow takes seconds to load, and a wrong file is told before
 
     if subject.sweep not in (known := tracking.sweeps(subject.store)):
-        hint = config.nearest(subject.sweep, known) if known else "; it has none"
+        hint = nearest(subject.sweep, known) if known else "; it has none"
         raise ConfigError(f"there is no sweep {subject.sweep!r} in {subject.store}{hint}")
     recorded = tracking.read_sweep(subject.store, subject.sweep)
     counts = {status: sum(row.tags["status"] == status for row in recorded.rows) for status in (OK, FAILED, SKIPPED)}
@@ -86,7 +87,7 @@ def _split(row: CellRecord, evaluated: "Sequence[pandas.DataFrame]") -> McNemar:
 def _subject(options: argparse.Namespace) -> Subject:
     named = Path(options.sweep)
     if named.suffix not in (".yaml", ".yml"):
-        return Subject(options.sweep, options.store or config.Store().tracking_uri, options.paper)
+        return Subject(options.sweep, options.store or Store().tracking_uri, options.paper)
     sweep = config.load(named)
     beside = options.paper or (Path(sweep.paper) if sweep.paper else None)
     return Subject(sweep.name, options.store or sweep.store.tracking_uri, beside)

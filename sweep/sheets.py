@@ -5,9 +5,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from sweep.axes import NATIVE
 from sweep.beside import NOT_COMPARABLE, NOT_RUN, beside, is_smoke
 from sweep.claims import METRICS, Group, groups, pairs
-from sweep.grid import NATIVE
 from sweep.paper import Paper
 from sweep.records import FAILED, OK, SKIPPED, CellRecord
 from sweep.statistics import McNemar
@@ -136,7 +136,7 @@ def same_weights(rows: Sequence[CellRecord], splits: Mapping[str, McNemar]) -> S
             lines.setdefault(at, []).append(row)
     data = [_transplanted(at, members, splits) for at, members in lines.items()]
     shown = [{name: _text(value) for name, value in line.items()} for line in data]
-    notes = ["Figures of the seed with the largest `logit_diff_max`. The tolerance is for the `parity_n` inputs with a float64 reference."]
+    notes = ["Figures of the seed with the largest `logit_diff_max`. `parity_tolerance` is what rounding explains of it."]
     return Sheet("same_weights", "The same weights", data, shown, notes)
 
 
@@ -175,7 +175,7 @@ def not_ok(rows: Sequence[CellRecord]) -> Sheet:
 def _transplanted(at: Sequence[str], rows: Sequence[CellRecord], splits: Mapping[str, McNemar]) -> dict[str, Any]:
     worst = max(rows, key=lambda row: row.metrics.get("logit_diff_max", 0.0))
     axes = dict(zip((*CORE, "weights_from", "control", "runtime", "quantization"), at, strict=True))
-    metrics = ("logit_diff_max", "parity_logit_diff_max", "parity_tolerance", "parity_decided_disagreements", "parity_n", "disagreement")
+    metrics = ("logit_diff_max", "parity_tolerance", "parity_decided_disagreements", "disagreement")
     found = axes | {"seeds": len(rows)} | {name: worst.metrics.get(name) for name in metrics}
     split = splits.get(worst.key)
     alone = (None, None, None) if split is None else split

@@ -3,10 +3,10 @@
 from pathlib import Path
 
 from sweep.cache import writable
-from sweep.config import Sweep
 from sweep.errors import StoreUnavailable
 from sweep.ledger import StoreAddress
 from sweep.records import local_folder
+from sweep.schema import Sweep
 
 SQLITE = "sqlite:///"
 

@@ -10,7 +10,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from sweep.config import AXES
+from sweep.axes import AXES
 from sweep.ledger import StoreAddress
 from sweep.plan import Plan
 from sweep.progress import Costs, duration
@@ -66,7 +66,7 @@ def skipped_table(rows: Sequence[CellRecord]) -> str:
     text = io.StringIO()
     writer = csv.writer(text)
     writer.writerow([*AXES, "reason"])
-    writer.writerows([*(row.params[axis] for axis in AXES), row.tags["reason"]] for row in rows)
+    writer.writerows([*(row.params.get(axis, "") for axis in AXES), row.tags["reason"]] for row in rows)
     return text.getvalue()
 
 
@@ -97,17 +97,19 @@ def _print_rows(console: Console, rows: Sequence[CellRecord]) -> None:
     """One line a cell; axes that have one value all through are left out."""
     if not rows:
         return
-    axes = [axis for axis in AXES if len({row.params[axis] for row in rows}) > 1]
+    axes = [axis for axis in AXES if len({row.params.get(axis) for row in rows}) > 1]
     table = Table(box=None, pad_edge=False)
-    for column in (*axes, "route", "status", "accuracy", "flips", "robust", "p50 ms", "ratio", "KB"):
-        table.add_column(column, justify="left" if column in (*axes, "route", "status") else "right")
+    words = (*axes, "route", "status", "parity")
+    for column in (*words, "accuracy", "flips", "robust", "p50 ms", "ratio", "KB"):
+        table.add_column(column, justify="left" if column in words else "right")
     for row in rows[:SHOWN_ROWS]:
         figures = [
             _figure(row, "accuracy", 4), _figure(row, "disagreement", 4), _figure(row, "robust_accuracy", 3),
             _figure(row, "latency_p50_ms", 4), _figure(row, "latency_ratio", 2), _figure(row, "model_size_bytes", 0, 1e-3),
         ]
         status = row.tags["status"] if row.tags["status"] != FAILED else row.tags["failure_class"]
-        table.add_row(*(str(row.params[axis]) for axis in axes), str(row.params.get("route", "")), status, *figures)
+        told = [*(row.params.get(axis, "") for axis in axes), row.params.get("route", ""), status, row.tags.get("parity", "")]
+        table.add_row(*map(str, told), *figures)
     console.print(table)
     if len(rows) > SHOWN_ROWS:
         console.print(f"and {len(rows) - SHOWN_ROWS} more; MLflow has them all")

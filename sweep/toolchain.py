@@ -56,6 +56,7 @@ class Definition(BaseModel):
     packages: list[str]  # what was asked for; the pins are all that follows
     frameworks: dict[str, str] = {}  # value on the grid's axis -> module
     runtimes: dict[str, str] = {}
+    exports: dict[str, list[str]] = {}  # module of a framework -> formats that it writes here and nowhere else
     environment: dict[str, str] = {}
 
     @property
@@ -94,10 +95,16 @@ def definitions() -> Mapping[str, Definition]:
             for value, module in getattr(definition, kind).items():
                 if (other := offered.setdefault((kind, value), definition.name)) != definition.name:
                     raise ConfigError(f"{path}: {kind}: {value!r} is offered by the toolchain {other!r} too")
-                if module not in components.names(kind):
-                    raise ConfigError(f"{path}: {kind}: there is no {module!r} in sweep/{kind}")
+                _check_module(path, kind, kind, module)
+        for module in definition.exports:
+            _check_module(path, "exports", "frameworks", module)
         found[definition.name] = definition
     return found
+
+
+def _check_module(path: Path, section: str, kind: str, module: str) -> None:
+    if module not in components.names(kind):
+        raise ConfigError(f"{path}: {section}: there is no {module!r} in sweep/{kind}")
 
 
 def _read(path: Path) -> Definition:

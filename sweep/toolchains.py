@@ -13,8 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 from sweep import installation, toolchain
-from sweep.config import nearest
-from sweep.errors import ConfigError, SweepError
+from sweep.errors import ConfigError, SweepError, nearest
 from sweep.installation import ToolchainError
 from sweep.interrupts import terminated_as_interrupt
 from sweep.toolchain import DEFAULT, Definition

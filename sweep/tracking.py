@@ -24,7 +24,7 @@ from mlflow.store.artifact.artifact_repository_registry import get_artifact_repo
 from mlflow.store.artifact.mlflow_artifacts_repo import MlflowArtifactsRepository
 from mlflow.tracking import MlflowClient
 
-from sweep.config import STAGES_EXPERIMENT
+from sweep.axes import STAGES_EXPERIMENT
 from sweep.errors import StoreUnavailable
 from sweep.records import FAILED, UNDIGESTED, CellRecord, Finished, Result, Upload, local_folder, manifest_digest, verify
 

@@ -6,12 +6,17 @@ from pathlib import Path
 
 import pytest
 
-from sweep import layers, plan
-from sweep.config import Sweep
+from sweep import layers, plan, planning
 from sweep.facts import Component, Facts
+from sweep.schema import Sweep
 from sweep.toolchain import DEFAULT, base
 
 ROOT = Path(__file__).parent.parent
+
+
+def option(default, *others):
+    return {"meaning": "", "values": [default, *others] if others else [], "default": default}
+
 
 FRAMEWORKS = {
     "pytorch": {"exports": ["native", "onnx"], "layers": list(layers.KINDS)},
@@ -19,15 +24,18 @@ FRAMEWORKS = {
     "fake": {"exports": ["native", "fake"], "layers": ["input", "normalize", "flatten", "dense"], "options": {"faults": "", "sleep_s": ""}},
 }
 RUNTIMES = {
-    "native": {"accepts": {"native": "native"}, "quantizations": ["float32"], "float64": True},
+    "native": {"accepts": {"native": "native"}, "quantizations": {"float32": {}}, "float64": True},
     "onnxruntime": {
-        "accepts": {"onnx": "onnx"}, "quantizations": ["float32", "float16", "dynamic_int8", "static_int8"], "calibrated": ["static_int8"],
+        "accepts": {"onnx": "onnx"},
+        "quantizations": {"float32": {}, "float16": {}, "dynamic_int8": {}, "static_int8": {"granularity": option("channel", "tensor")}},
+        "calibrated": ["static_int8"],
+        "options": {"optimization": option("all", "basic", "disabled")},
     },
-    "litert": {"accepts": {"saved_model": "tflite"}, "quantizations": ["float32", "static_int8"], "calibrated": ["static_int8"]},
-    "fake": {"accepts": {"fake": "fake"}, "quantizations": ["float32", "dynamic_int8"], "options": {"faults": "", "sleep_s": ""}},
+    "litert": {"accepts": {"saved_model": "tflite", "tflite": "tflite"}, "quantizations": {"float32": {}, "static_int8": {}}, "calibrated": ["static_int8"]},
+    "fake": {"accepts": {"fake": "fake"}, "quantizations": {"float32": {}, "dynamic_int8": {}}, "options": {"faults": option({}), "sleep_s": option(0.0)}},
 }
 _FRAMEWORK = {"optimizers": ["sgd", "adam"], "gradients": ["loss", "class"], "float64": True, "processors": ["cpu", "gpu"], "options": {}, "own": {}, "variants": {}}
-_RUNTIME = {"calibrated": [], "batch_dependent": [], "float64": False, "processors": ["cpu"], "options": {}}
+_RUNTIME = {"calibrated": [], "batch_dependent": [], "layer_outputs": False, "float64": False, "processors": ["cpu"], "options": {}}
 
 
 def _component(kind, name, facts, changes):
@@ -80,7 +88,7 @@ def make_plan(make_sweep, make_facts):
     here = plan.Host("here", "a processor", "cpu")
 
     def make(grid=None, facts=None, host=here, data=data, **content):
-        return plan.make(make_sweep(grid, **content), facts or make_facts(), data, host)
+        return planning.make(make_sweep(grid, **content), facts or make_facts(), data, host)
 
     return make
 

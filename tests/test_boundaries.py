@@ -29,25 +29,28 @@ ORDER = (
     {"sheets"},
     {"beside", "launch"},
     {"driver"},
-    {"campaign", "store", "summary", "tune"},
-    {"actors", "cells", "ledger", "progress"},
+    {"campaign", "planning", "store", "summary", "tune"},
+    {"actors", "cells", "ledger", "progress", "staging"},
     {"claims", "execution", "scheduling", "tracking"},
     {"host", "records"},
     {"plan", "runtimes", "work"},
     {"data", "datasets", "devices", "frameworks", "grid"},
-    {"contracts", "facts", "installation"},
+    {"contracts", "settings"},
+    {"facts", "installation"},
     {"lifeline", "paper", "stages", "workers"},
     {"architectures", "config", "diagnosis", "worker"},
-    {"hypotheses", "initial", "toolchain"},
-    {"cache"},
+    {"schema"},
+    {"checks", "hypotheses", "initial"},
+    {"parity", "toolchain"},
+    {"allowance", "cache"},
     {
-        "attacks", "components", "energy", "epoch", "errors", "estimator", "hostlock", "inputs", "interrupts", "layers", "memory",
-        "metrics", "quantization", "reference", "sources", "statistics", "timing",
+        "attacks", "axes", "components", "energy", "epoch", "errors", "estimator", "formats", "hostlock", "inputs", "interrupts", "layers",
+        "memory", "metrics", "operators", "quantization", "reference", "simulation", "sources", "statistics", "timing", "variants",
     },
 )
 LEVEL = {name: number for number, names in enumerate(ORDER) for name in names}
 WORKER_SIDE = {
-    "worker", "stages", "frameworks", "runtimes", "architectures", "attacks", "components", "contracts", "energy", "epoch", "estimator",
+    "worker", "stages", "frameworks", "runtimes", "formats", "operators", "parity", "allowance", "simulation", "architectures", "attacks", "components", "contracts", "energy", "epoch", "estimator",
     "diagnosis", "hypotheses", "inputs", "initial", "layers", "memory", "metrics", "reference", "timing",
 }
 SHARED_MODULES = ("layers", "components", "epoch", "inputs", "initial", "reference", "metrics", "timing", "memory", "energy")

@@ -23,7 +23,7 @@ PARAMS = {
     "device", "attack",
 }
 EVALUATED = {
-    "accuracy", "source_accuracy", "disagreement", "logit_diff_p50", "logit_diff_p99", "logit_diff_max", "nan_outputs",
+    "accuracy", "source_accuracy", "disagreement", "logit_diff_p50", "logit_diff_p90", "logit_diff_p99", "logit_diff_max", "nan_outputs",
     "unique_predictions", "eval_n", "model_size_bytes", "train_seconds", "convert_seconds",
 }
 ATTACKED = {

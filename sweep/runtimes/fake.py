@@ -13,18 +13,30 @@ import numpy as np
 from sweep.frameworks import _faults
 from sweep.runtimes import _batches, _requests
 
+_OPTIONS = {
+    "faults": {
+        "meaning": "{'convert': {seed as a string: what goes wrong}} of " + ", ".join(sorted(_faults.FAULTS)), "values": [], "default": {},
+    },
+    "sleep_s": {"meaning": "seconds that every conversion sleeps", "values": [], "default": 0.0},
+    "arithmetic": {"meaning": "the type that kernels compute in", "values": ["float32", "float64"], "default": "float32"},
+}
+
 FACTS = {
     "distribution": "numpy",
     "converters": [],
-    "options": {
-        "faults": "{'convert': {seed as a string: what goes wrong}} of " + ", ".join(sorted(_faults.FAULTS)),
-        "sleep_s": "seconds that every conversion sleeps",
-    },
+    "options": _OPTIONS,
     "accepts": {"fake": "fake"},
     "format": "fake",
-    "quantizations": ["float32", "dynamic_int8", "static_int8"],
+    "quantizations": {
+        "float32": {},
+        "dynamic_int8": {},
+        "static_int8": {
+            "granularity": {"meaning": "what has a scale of its own", "values": ["tensor", "channel"], "default": "tensor"},
+        },
+    },
     "calibrated": ["static_int8"],
     "batch_dependent": [],
+    "layer_outputs": True,
     "float64": False,
     "processors": ["cpu"],
 }
@@ -32,30 +44,34 @@ FACTS = {
 FILE = "model.npz"
 _LEVELS = 127
 
-_DEFAULTS = {"faults": {}, "sleep_s": 0.0, "seed": 0}
+_DEFAULTS = {"faults": {}, "sleep_s": 0.0, "arithmetic": "float32", "seed": 0}
 _options = dict(_DEFAULTS)
 
 
 class Session:
     """The layers with their weights."""
 
-    def __init__(self, layers, weights, classes, threads):
+    def __init__(self, layers, weights, threads):
         self.layers = layers
         self.weights = weights
-        self.classes = classes
         self.threads = threads
+        self.arithmetic = _options["arithmetic"]
 
     def run(self, images):
         """Logits (B, classes) of one batch."""
+        return self.outputs(images)[self.layers[-1]["name"]].astype(np.float32)
+
+    def outputs(self, images):
+        """What every layer gives, by name."""
         scale = self.weights.get("input/scale")
-        outputs = {}
+        outputs, images = {}, images.astype(self.arithmetic)
         for layer in self.layers:
             if layer["kind"] == "input":
                 value = images if scale is None else _rounded(images, scale)
             else:
                 value = _LAYERS[layer["kind"]](layer, outputs[layer["inputs"][0]], self.weights)
             outputs[layer["name"]] = value
-        return outputs[self.layers[-1]["name"]]
+        return outputs
 
 
 def set_options(options):
@@ -69,19 +85,19 @@ def set_options(options):
     _options.update(_DEFAULTS, **options)
 
 
-def convert(source, source_format, folder, quantization, calibration):
+def convert(source, source_format, folder, quantization, calibration, settings):
     """Write `model.npz`. Raises ValueError that names the file where it is damaged, and whatever the options ask for."""
-    _requests.check(FACTS, source_format, quantization, calibration)
+    _requests.check(FACTS, source_format, quantization, calibration, settings)
     time.sleep(_options["sleep_s"])
     _faults.provoke(_options["faults"], "convert", _options["seed"])
     weights = _read(source)
     if quantization != "float32":
         for name in [name for name in weights if name.endswith("/kernel")]:
-            scale = _scale(weights[name])
+            scale = _scale(weights[name], 0 if settings.get("granularity") == "channel" else None)
             weights[name + "/scale"] = scale
             weights[name] = np.rint(weights[name] / scale).astype(np.int8)
     if quantization == "static_int8":
-        weights["input/scale"] = _scale(calibration)
+        weights["input/scale"] = _scale(calibration, None)
     np.savez(str(Path(folder) / FILE), **weights)
     return FILE
 
@@ -91,18 +107,23 @@ def open(path, threads, details):
     unknown = sorted({layer["kind"] for layer in details["layers"]} - set(_LAYERS) - {"input"})
     if unknown:
         raise ValueError("{} has layers of kinds that do not run here: {}".format(path, ", ".join(unknown)))
-    return Session(details["layers"], _read(path), details["classes"], threads)
+    return Session(details["layers"], _read(path), threads)
 
 
 def predict(session, images, batch_size=256):
     """Logits float32 (N, classes)."""
-    return _batches.predict(session.run, images, batch_size, session.classes)
+    return _batches.predict(session.run, images, batch_size, "float32")
 
 
 def describe(session):
-    """The kernels' types as they are in the file, and the threads asked for."""
+    """The kernels' types as they are in the file, what they compute in, and the threads asked for."""
     kernels = {name: str(array.dtype) for name, array in session.weights.items() if name.endswith("/kernel")}
-    return {"kernels": kernels, "threads": session.threads}
+    return {"kernels": kernels, "arithmetic": session.arithmetic, "threads": session.threads}
+
+
+def layer_outputs(path, threads, details, inputs):
+    """What every layer gives on inputs (N, H, W, C)."""
+    return open(path, threads, details).outputs(inputs)
 
 
 def _read(path):
@@ -113,9 +134,9 @@ def _read(path):
         raise ValueError("{}: {}".format(path, " ".join(str(error).split()))) from error
 
 
-def _scale(values):
-    largest = np.abs(values).max()
-    return np.float32(largest / _LEVELS if largest > 0 else 1)
+def _scale(values, axis):
+    largest = np.abs(values).max(axis=axis)
+    return np.where(largest > 0, largest / _LEVELS, 1).astype(np.float32)
 
 
 def _rounded(values, scale):

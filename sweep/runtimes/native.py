@@ -12,9 +12,10 @@ FACTS = {
     "options": {},
     "accepts": {"native": "native"},
     "format": "native",
-    "quantizations": ["float32"],
+    "quantizations": {"float32": {}},
     "calibrated": [],
     "batch_dependent": [],
+    "layer_outputs": False,
     "float64": True,
     "processors": ["cpu", "gpu"],
 }
@@ -30,9 +31,9 @@ class Session:
         self.model = model
 
 
-def convert(source, source_format, folder, quantization, calibration):
+def convert(source, source_format, folder, quantization, calibration, settings):
     """A copy under the same name: nothing is converted."""
-    _requests.check(FACTS, source_format, quantization, calibration)
+    _requests.check(FACTS, source_format, quantization, calibration, settings)
     source, target = Path(source), Path(folder) / Path(source).name
     if source.is_dir():
         shutil.copytree(str(source), str(target))

@@ -28,8 +28,24 @@ def _export(settings, folder, _data, out):
 def _deploy(settings, folder, data, out):
     runtime, details = open_runtime(settings), read_details(folder)
     calibration = None
-    if settings["quantization"] in runtime.FACTS["calibrated"]:
-        chosen = np.load(data["splits"], allow_pickle=False)["calibration"]
-        calibration = read_inputs(data["folder"], "train", chosen)
-    file = runtime.convert(os.path.join(folder, details["file"]), details["format"], out, settings["quantization"], calibration)
+    row = settings["quantization"]
+    if row in runtime.FACTS["calibrated"]:
+        calibration = _calibration(settings, data)
+    file = runtime.convert(
+        os.path.join(folder, details["file"]), details["format"], out, row, calibration, settings["quantization_options"]
+    )
     return dict(details, format=runtime.FACTS["format"], file=file, runtime=settings["runtime"], quantization=settings["quantization"])
+
+
+def _calibration(settings, data):
+    """Training inputs: settings["samples"] of the fixed calibration list (None: all of it); more, or another settings["draw"] than 0, are
+    drawn from the whole training list."""
+    with np.load(data["splits"], allow_pickle=False) as splits:
+        fixed, everything = splits["calibration"], splits["train"]
+    wanted, draw = settings["samples"] or len(fixed), settings["draw"]
+    if draw == 0 and wanted == len(fixed):
+        return read_inputs(data["folder"], "train", fixed)
+    drawn_from = fixed if draw == 0 and wanted < len(fixed) else everything
+    if wanted > len(drawn_from):
+        raise ValueError("there are {} training inputs to calibrate with, not {}".format(len(drawn_from), wanted))
+    return read_inputs(data["folder"], "train", np.random.RandomState(draw).permutation(drawn_from)[:wanted])

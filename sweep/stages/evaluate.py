@@ -9,10 +9,15 @@ from sweep.inputs import read_inputs
 from sweep.stages.models import indices, open_runtime, open_session, read_details, read_weights
 
 BATCH = 256
+CHECKED = ("single", "again")
+"""Files with logits of the first inputs once more: one by one, and as the first time."""
+
+FEW = 32
 
 
 def run(settings, model, data, out):
-    """Write `logits.npy`, float32 (N, classes), for N test examples (all where settings["examples"] is None), and which in `index.npy`.
+    """Write `logits.npy`, float32 (N, classes), for N test examples (all where settings["examples"] is None), which of them in `index.npy`,
+    and the first of them again, see CHECKED.
 
     For a framework's own model also `exact.npy`, float64, for the first settings["reference_examples"] of them: the same network
     and weights computed in double precision from the neutral list. Returns what really ran.
@@ -22,6 +27,8 @@ def run(settings, model, data, out):
     session, runtime, batch = _session(settings, model)
     np.save(os.path.join(out, "index.npy"), chosen)
     np.save(os.path.join(out, "logits.npy"), runtime.predict(session, inputs, batch))
+    np.save(os.path.join(out, "single.npy"), runtime.predict(session, inputs[:FEW], 1))
+    np.save(os.path.join(out, "again.npy"), runtime.predict(session, inputs[:BATCH], batch))
     if settings["reference_examples"]:
         few = inputs[: settings["reference_examples"]]
         np.save(os.path.join(out, "exact.npy"), reference.logits(read_details(model)["layers"], read_weights(model), few))

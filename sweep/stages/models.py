@@ -7,6 +7,7 @@ import numpy as np
 
 from sweep import components
 from sweep.inputs import read_labels
+from sweep.layers import shapes
 
 
 def open_framework(settings):
@@ -42,9 +43,10 @@ def write_model(framework, model, network, settings, out):
     """Write a framework's model: weights in the canonical layout, the native file, and model.json last."""
     np.savez(os.path.join(out, "weights.npz"), **framework.get_weights(model))
     file = framework.save(model, out)
-    shape = network[0]["shape"]
+    source, target = network[0], network[-1]
     write_details(
-        out, framework=settings["module"], format="native", file=file, layers=network, classes=settings["classes"], input_shape=shape
+        out, framework=settings["module"], format="native", file=file, layers=network, input_shape=source["shape"],
+        input_dtype="int32" if source["kind"] == "tokens" else "float32", output_shape=list(shapes(network)[target["name"]]),
     )
 
 

@@ -25,7 +25,7 @@ def run(settings, model, evaluation, data, out):
     index = np.load(os.path.join(evaluation, "index.npy"))[: len(exact)]
     logits = framework.predict(rebuilt, read_inputs(data["folder"], "test", index))
     verdict = metrics.float32_parity(logits, source, metrics.float32_error(source, exact))
-    write_model(framework, rebuilt, details["layers"], dict(settings, classes=details["classes"]), out)
+    write_model(framework, rebuilt, details["layers"], settings, out)
     found = {"transplant_tolerance": verdict.tolerance}
     compared = metrics.parity(logits, source)
     if "logit_diff_max" in compared:  # no difference where no output is a number

@@ -1,14 +1,27 @@
 """Evaluation: the device gives logits; accuracy and parity with the source follow from them here."""
 
+import csv
+import json
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from sweep import components, metrics
+from sweep import allowance, components, metrics, parity, quantization, simulation
 from sweep.inputs import read_labels
-from sweep.stages.models import deployed_bytes
+from sweep.stages.evaluate import CHECKED
+from sweep.stages.models import deployed_bytes, read_details
 from sweep.work import Outcome, Work, outcomes
+
+FLIPS = ("index", "label", "prediction_source", "margin_source", "prediction", "margin")
+PARITY_METRICS = {
+    "tolerance_max": "parity_tolerance", "tolerance_p99": "parity_tolerance", "decided_disagreements": "parity_decided_disagreements",
+    "clipped_outputs": "clipped_outputs", "ulps_max": "logit_diff_max_ulps", "correlation": "logit_correlation",
+}
+"""Figures of a verdict that are a cell's too; parity.json has them all. A float row's tolerance is for the largest difference, an integer
+row's for the 99th percentile."""
 
 
 def run(work: Work) -> Outcome:
@@ -27,28 +40,62 @@ def run(work: Work) -> Outcome:
         reference = np.load(exact)
         found["float32_error_max"] = metrics.float32_error(logits[: len(reference)], reference)
     if "source" in work.inputs:
-        source = Path(work.inputs["source"])
-        found |= metrics.parity(logits, np.load(source / "logits.npy"))
-        if work.settings["float32"]:
-            found |= _float32_parity(logits, source)
-            facts["parity"] = "holds" if found.pop("parity") else "broken"
+        source = np.load(Path(work.inputs["source"]) / "logits.npy")
+        allowed, limit = _allowance(work, source)
+        judged = parity.verdict(logits, source, allowed) | _steadiness(work.folder, logits, limit)
+        (work.folder / "parity.json").write_text(json.dumps(judged, indent=1))
+        found |= metrics.parity(logits, source) | _figures(judged)
+        facts |= {"parity": judged["verdict"]} | _told(judged)
+        _write_flips(work.folder / "flips.csv", index, labels, source, logits)
     outcomes.write(work.folder, metrics.outcome_columns(index, labels, logits))
     return outcome | {"metrics": outcome["metrics"] | found, "facts": facts}
 
 
-def _float32_parity(logits: np.ndarray, source: Path) -> dict[str, float]:
-    """Whether a float32 conversion computes the source's function, on the inputs that have an exact reference."""
-    exact, original = np.load(source / "exact.npy"), np.load(source / "logits.npy")
-    few = len(exact)
-    error = metrics.float32_error(original[:few], exact)
-    verdict = metrics.float32_parity(logits[:few], original[:few], error)
-    found = {
-        "parity": verdict.holds,
-        "parity_n": few,
-        "parity_tolerance": verdict.tolerance,
-        "parity_decided_disagreements": verdict.decided_disagreements,
-    }
-    compared = metrics.parity(logits[:few], original[:few])
-    if "logit_diff_max" in compared:  # no difference where no output is a number
-        found["parity_logit_diff_max"] = compared["logit_diff_max"]
-    return found
+def _allowance(work: Work, source: np.ndarray) -> tuple[allowance.Allowance, allowance.Allowance]:
+    """What the row explains of a difference from the source, and what rounding in float32 does."""
+    assert work.data is not None
+    exact = np.load(Path(work.inputs["source"]) / "exact.npy")
+    layers = read_details(work.inputs["model"])["layers"]
+    products = sum(layer["kind"] in simulation.PRODUCTS for layer in layers)
+    row, options = quantization.ROWS[work.settings["quantization"]], work.settings["quantization_options"]
+    simulated, calibration = None, None
+    if "simulated" in work.inputs:
+        simulated = np.load(Path(work.inputs["simulated"]) / "simulated.npy")
+    if row.calibrated:
+        with np.load(work.data["splits"], allow_pickle=False) as splits:
+            calibration = options["samples"] or len(splits["calibration"])
+    how = simulation.arithmetic(row, options)
+    few = exact if simulated is None else exact[: len(simulated)]
+    return allowance.of(how, source, few, simulated, products, calibration), allowance.float32(source, exact, products)
+
+
+def _steadiness(folder: Path, logits: np.ndarray, limit: allowance.Allowance) -> dict[str, Any]:
+    """Whether an output depends on its companions in the batch, or on the run."""
+    single, again = (np.load(folder / f"{name}.npy") for name in CHECKED)
+    return parity.batch_invariance(logits[: len(single)], single, limit) | parity.determinism(logits[: len(again)], again)
+
+
+def _figures(judged: Mapping[str, Any]) -> dict[str, float]:
+    return {name: judged[figure] for figure, name in PARITY_METRICS.items() if figure in judged}
+
+
+def _told(judged: Mapping[str, Any]) -> dict[str, str]:
+    """What is not as it should be, in words."""
+    told = {"parity_reason": "; ".join(judged["reasons"])} if judged["reasons"] else {}
+    if not judged["batch_invariant"]:
+        told["batch_invariant"] = "no"
+    if not judged["deterministic"]:
+        told["deterministic"] = "no"
+    return told
+
+
+def _write_flips(path: Path, index: np.ndarray, labels: np.ndarray, source: np.ndarray, logits: np.ndarray) -> None:
+    """The inputs whose answer a conversion changed, one a row, those with the largest margin of the source first."""
+    before, after = metrics.predictions(source), metrics.predictions(logits)
+    margins, margins_after = metrics.margins(source), metrics.margins(logits)
+    flipped = np.flatnonzero(before != after)
+    with path.open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(FLIPS)
+        for row in flipped[np.argsort(-margins[flipped], kind="stable")]:
+            writer.writerow([index[row], labels[row], before[row], f"{margins[row]:.6g}", after[row], f"{margins_after[row]:.6g}"])

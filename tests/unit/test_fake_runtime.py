@@ -11,7 +11,7 @@ LAYERS = [
     {"kind": "flatten", "name": "flatten", "inputs": ["normalize"]},
     {"kind": "dense", "name": "logits", "inputs": ["flatten"], "units": 2},
 ]
-DETAILS = {"layers": LAYERS, "classes": 2}
+DETAILS = {"layers": LAYERS, "output_shape": [2]}
 
 
 @pytest.fixture(autouse=True)
@@ -27,8 +27,8 @@ def source(tmp_path):
     return tmp_path / "source.npz"
 
 
-def logits(source, row, calibration=None):
-    fake.convert(source, "fake", source.parent, row, calibration)
+def logits(source, row, calibration=None, granularity="tensor"):
+    fake.convert(source, "fake", source.parent, row, calibration, {"granularity": granularity})
     session = fake.open(source.parent / "model.npz", 1, DETAILS)
     return fake.predict(session, np.array([[[[1], [0]]], [[[0], [0.25]]]], np.float32)), session
 
@@ -36,6 +36,23 @@ def logits(source, row, calibration=None):
 def test_float32(source):
     # the images normalise to (1, -1) and (-1, -0.5)
     np.testing.assert_allclose(logits(source, "float32")[0], [[1.016, 0.36], [-1.397, 1.6325]], rtol=1e-6)
+
+
+def test_static_int8_by_channel(source):
+    # the second channel's scale is 0.635 / 127 = 0.005, so that 0.005 is one step of it; calibrated to 1, the images are exact
+    found, session = logits(source, "static_int8", np.ones((3, 1, 2, 1), np.float32), granularity="channel")
+    assert session.weights["logits/kernel"].tolist() == [[127, -127], [25, 1]]
+    np.testing.assert_allclose(found[0], [1.27 - 0.25, -0.635 - 0.005 + 1], rtol=1e-5)
+
+
+def test_arithmetic_is_an_option(source):
+    fake.set_options({"arithmetic": "float64"})
+    found, session = logits(source, "float32")
+    assert fake.describe(session)["arithmetic"] == "float64"
+    assert found.dtype == np.float32
+    outputs = fake.layer_outputs(source.parent / "model.npz", 1, DETAILS, np.array([[[[1], [0]]]], np.float32))
+    assert list(outputs) == ["input", "normalize", "flatten", "logits"]
+    np.testing.assert_allclose(outputs["flatten"], [[1, -1]])
 
 
 def test_dynamic_int8(source):
@@ -68,4 +85,4 @@ def test_unknown_option_is_refused():
 
 def test_other_layers_are_refused(source):
     with pytest.raises(ValueError, match="relu"):
-        fake.open(source, 1, {"layers": [*LAYERS, {"kind": "relu", "name": "relu", "inputs": ["logits"]}], "classes": 2})
+        fake.open(source, 1, {"layers": [*LAYERS, {"kind": "relu", "name": "relu", "inputs": ["logits"]}], "output_shape": [2]})

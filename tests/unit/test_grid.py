@@ -2,6 +2,7 @@
 
 import sys
 import types
+from dataclasses import replace
 
 import pytest
 
@@ -80,7 +81,7 @@ def recurrent(input_shape, classes):
     ]
 
 
-NO_WAY = "pytorch exports no saved_model, which litert needs"
+NO_WAY = "pytorch exports no saved_model or tflite, which litert needs"
 
 
 @pytest.mark.parametrize(
@@ -127,6 +128,13 @@ NO_WAY = "pytorch exports no saved_model, which litert needs"
             {}, "pytorch does not build gru with reset_after True",
         ),
         ({"control": ["float64"]}, {"pytorch": {"float64": False}}, {}, "pytorch has no float64"),
+        ({"runtime": ["onnxruntime(optimization=basic)"], "quantization": ["static_int8(granularity=tensor,samples=9)"]}, {}, {}, None),
+        ({"runtime": ["onnxruntime(optimisation=basic)"]}, {}, {}, "onnxruntime has no option 'optimisation'; did you mean 'optimization'?"),
+        ({"runtime": ["onnxruntime(optimization=some)"]}, {}, {}, "onnxruntime: optimization can't be 'some'; valid: all, basic, disabled"),
+        (
+            {"runtime": ["onnxruntime"], "quantization": ["dynamic_int8(granularity=tensor)"]}, {}, {},
+            "onnxruntime's dynamic_int8 has no option 'granularity'; it has no options",
+        ),
         ({"control": ["float64"], "runtime": ["onnxruntime"]}, {}, {}, "onnxruntime has no float64"),
         ({"control": ["float64"]}, {}, {}, None),
         (
@@ -156,13 +164,25 @@ def test_the_route_of_a_conversion(make_facts):
     pytorch, tensorflow, small = (facts.frameworks[name] for name in ("pytorch", "tensorflow", "fake"))
     native, onnxruntime, litert, fake = (facts.runtimes[name] for name in ("native", "onnxruntime", "litert", "fake"))
     for via in (None, tensorflow):
-        assert grid.route(pytorch, native, lenet, via) == Route("native", "pytorch", "native")
-        assert grid.route(pytorch, onnxruntime, lenet, via) == Route("onnx", "pytorch", "onnx")
-        assert grid.route(tensorflow, litert, lenet, via) == Route("tflite", "tensorflow", "saved_model")
-    assert grid.route(pytorch, litert, lenet, tensorflow) == Route("transplant:tensorflow", "tensorflow", "saved_model")
-    assert grid.route(pytorch, litert, lenet, None) is None
-    assert grid.route(pytorch, fake, lenet, small) is None  # the fake framework has no convolution to rebuild it with
-    assert grid.route(pytorch, fake, lenet, tensorflow) is None
+        assert grid.route(pytorch, native, lenet, via, facts) == Route("native", pytorch, "native")
+        assert grid.route(pytorch, onnxruntime, lenet, via, facts) == Route("onnx", pytorch, "onnx")
+        assert grid.route(tensorflow, litert, lenet, via, facts) == Route("tflite", tensorflow, "saved_model")
+    assert grid.route(pytorch, litert, lenet, tensorflow, facts) == Route("transplant:tensorflow", tensorflow, "saved_model")
+    assert grid.route(pytorch, litert, lenet, None, facts) is None
+    assert grid.route(pytorch, fake, lenet, small, facts) is None  # the fake framework has no convolution to rebuild it with
+    assert grid.route(pytorch, fake, lenet, tensorflow, facts) is None
+
+
+def test_a_toolchain_that_exports_what_the_frameworks_own_does_not(make_facts):
+    lenet = grid.layers_of("lenet5", DatasetFacts((28, 28, 1), 10))
+    facts = make_facts()
+    elsewhere = replace(facts.frameworks["pytorch"], toolchain="another", facts={"exports": ["tflite"]})
+    facts = replace(facts, exporters={("pytorch", "tflite"): elsewhere})
+    pytorch, litert, tensorflow = facts.frameworks["pytorch"], facts.runtimes["litert"], facts.frameworks["tensorflow"]
+    assert grid.route(pytorch, litert, lenet, tensorflow, facts) == Route("tflite", elsewhere, "tflite")
+    gone = replace(facts, exporters={("pytorch", "tflite"): replace(elsewhere, missing="not installed")})
+    assert grid.route(pytorch, litert, lenet, tensorflow, gone).name == "transplant:tensorflow"
+    assert grid.route(pytorch, litert, lenet, None, gone) is None
 
 
 def test_the_framework_that_networks_are_rebuilt_in(make_sweep, make_facts):

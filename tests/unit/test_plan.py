@@ -87,7 +87,7 @@ def test_a_rebuilt_network_is_no_conversion_of_the_first(make_plan):
 
 def test_nothing_is_rebuilt_unless_the_sweep_says_in_what(make_plan):
     made = make_plan({"runtime": ["litert", "onnxruntime"]})
-    assert [planned.reason for planned in made.cells] == ["pytorch exports no saved_model, which litert needs", None]
+    assert [planned.reason for planned in made.cells] == ["pytorch exports no saved_model or tflite, which litert needs", None]
 
 
 def test_threads_are_a_setting_of_what_computes_and_not_of_what_converts(make_plan):
@@ -105,9 +105,9 @@ def test_what_converts_is_told_by_the_packages_that_it_converts_with(make_plan):
     ]
 
 
-def test_float32_conversions_are_told_to_the_evaluation(make_plan):
+def test_the_evaluation_is_told_what_was_quantized(make_plan):
     made = make_plan({"runtime": ["onnxruntime"], "quantization": ["float32", "float16"]})
-    assert [made.stages[planned.stages["evaluation"]].settings["float32"] for planned in made.cells] == [True, False]
+    assert [made.stages[planned.stages["evaluation"]].settings["quantization"] for planned in made.cells] == ["float32", "float16"]
     assert len({planned.stages["source_evaluation"] for planned in made.cells}) == 1
 
 
@@ -235,7 +235,8 @@ def test_a_measurement_reads_the_reference_beside_the_model(make_plan):
 def test_a_measurement_is_told_by_all_settings_of_its_reference(make_plan):
     made = make_plan({"runtime": ["native"]}, threads=2, measure={"reference": "onnxruntime"})
     assert made.stages[only(made).stages["measurement"]].settings["reference"] == {
-        "runtime": "onnxruntime", "module": "onnxruntime", "toolchain": "default", "version": "onnxruntime 1.0", "lock": "lock of onnxruntime", "options": {}, "threads": 2,
+        "runtime": "onnxruntime", "module": "onnxruntime", "toolchain": "default", "version": "onnxruntime 1.0", "lock": "lock of onnxruntime",
+        "options": {"optimization": "all"}, "threads": 2,
     }
 
 
@@ -306,7 +307,7 @@ def test_the_params_of_a_row(make_plan):
     assert planned.params == axes | trained | {
         "train_optimizer": "sgd", "train_epsilon": None, "train_decay": [],
         "framework_version": "pytorch 1.0", "runtime_version": "onnxruntime 1.0", "dataset_digest": "0123456789ab",
-        "threads": 2, "eval_examples": 300, "route": "onnx",
+        "threads": 2, "eval_examples": 300, "route": "onnx", "runtime_optimization": "all",
     }
     assert planned.key == plan.digest({name: value for name, value in planned.params.items() if name != "route"})
 

@@ -7,7 +7,7 @@ import pytest
 from rich.console import Console
 
 from sweep import summary
-from sweep.config import AXES
+from sweep.axes import AXES
 from sweep.ledger import StoreAddress
 from sweep.progress import Costs
 from sweep.records import CellRecord, Finished
@@ -106,12 +106,12 @@ def test_the_skipped_table():
     text = summary.skipped_table([row("float16", "skipped", reason='no "half", sorry'), row("float32", "skipped", reason="why")])
     header, first, second = csv.reader(io.StringIO(text))
     assert header == [*AXES, "reason"]
-    assert first == ["same"] * 8 + ["float16", "same", "same", 'no "half", sorry']
+    assert first == ["float16" if axis == "quantization" else "same" for axis in AXES] + ['no "half", sorry']
     assert second[-1] == "why"
 
 
 ROWS = [
-    row("float32", metrics={"accuracy": 0.98765, "latency_p50_ms": 1.5, "latency_ratio": 1.0, "model_size_bytes": 176_500.0}),
+    row("float32", metrics={"accuracy": 0.98765, "latency_p50_ms": 1.5, "latency_ratio": 1.0, "model_size_bytes": 176_500.0}, parity="equal"),
     row("static_int8", metrics={"accuracy": 0.5, "disagreement": 0.25, "robust_accuracy": 0.125}),
     row("float16", "failed", failure_class="convert_failed"),
     row("dynamic_int8", "skipped", reason="why"),
@@ -122,9 +122,9 @@ def test_the_table_at_the_end(console):
     counts = {"ok": 2, "failed": 1, "skipped": 1}
     summary.print_end(console, "mine", ROWS, counts, 3, 5, STORE, "7", 0)
     header, *rows, count, data, compare, page = lines_of(console)
-    assert header.split() == ["quantization", "route", "status", "accuracy", "flips", "robust", "p50", "ms", "ratio", "KB"]
+    assert header.split() == ["quantization", "route", "status", "parity", "accuracy", "flips", "robust", "p50", "ms", "ratio", "KB"]
     assert [line.split() for line in rows] == [
-        ["float32", "onnx", "ok", "0.9877", "1.5000", "1.00", "176"],
+        ["float32", "onnx", "ok", "equal", "0.9877", "1.5000", "1.00", "176"],
         ["static_int8", "onnx", "ok", "0.5000", "0.2500", "0.125"],
         ["float16", "onnx", "convert_failed"],
     ]

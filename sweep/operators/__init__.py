@@ -1,0 +1,24 @@
+"""Single operators as small models: what each is by definition, over which parameters it may be asked for, and how it may go wrong.
+
+A **probe** is one operator with one choice of parameters, as JSON: {"operator", "parameters", "seed"}. It fully says the model, its weights
+and its inputs. Each module offers:
+
+    PARAMETERS      {name: values}, the simplest value first, from the operator's own definition; a probe has a value for each
+    valid(parameters)                               whether the definition gives a meaning to this combination
+    inputs(parameters, rng)                         float32 (BATCH, ...), channels last
+    weights(parameters, rng)                        {name: float32 array}; none for most operators
+    reference(parameters, weights, inputs)          the right output (BATCH, ...) in the dtype of its arguments, from the definition
+    magnitude(parameters, weights, inputs)          shaped like the output: the sum of the absolute values of what is added up, or what
+                                                    else rounding is relative to
+    roundings(parameters)                           how many roundings of that size the definition makes one after another
+    deviations(parameters, weights, inputs, observed)
+                                                    yields (fault, detail, compute): `compute()` is the output of a known way to get it
+                                                    wrong, or None where it can't be what was observed. The simpler first
+
+and where they differ from nothing, these, with the defaults of `sweep.operators._probe`:
+
+    STEPS           how many tensors of the definition a fully quantized graph rounds to steps (1)
+    SPAN            (low, high) of a quantized output, where quantized kernels fix it for all inputs (None)
+    slack(parameters, weights, inputs)              shaped like the output: what the rounding of coordinates, which is no rounding of
+                                                    values, may add (0)
+"""

@@ -1,0 +1,130 @@
+"""From cells to a plan: each cell with the stages it is made of, or the reason why it can't run. Pure."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from sweep import attacks, components, settings
+from sweep.axes import NO_ATTACK, NO_CONTROL
+from sweep.contracts import Layers
+from sweep.errors import ConfigError
+from sweep.facts import Facts
+from sweep.grid import UNAVAILABLE, Cell, DatasetFacts, expand, layers_of, trainable, unsupported
+from sweep.plan import TRANSFER, WHITE_BOX, Host, Plan, PlannedCell, PreparedData, digest
+from sweep.schema import Sweep
+from sweep.staging import Staging
+
+VERSIONS = ("framework_version", "runtime_version")
+
+
+def make(sweep: Sweep, facts: Facts, data: Mapping[str, PreparedData], host: Host) -> Plan:
+    """The plan of a sweep. Raises ConfigError for settings that can't be meant."""
+    settings.check(sweep, facts)
+    _check_trace(sweep, facts)
+    planner = _Planner(sweep, facts, data, host)
+    cells = [planner.cell(cell) for cell in expand(sweep)]
+    if not cells:
+        raise ConfigError("exclude: every cell of the grid is excluded")
+    return Plan(cells, planner.staging.stages)
+
+
+def _check_trace(sweep: Sweep, facts: Facts) -> None:
+    if sweep.trace.steps and (against := facts.frameworks[sweep.trace.against or ""]).missing:
+        raise ConfigError(f"trace.against: {against.name} can't be used here ({against.missing})")
+
+
+def _starts_equal(cell: Cell) -> bool:
+    return (cell.recipe, cell.weights, cell.control) == ("identical", "trained", NO_CONTROL)
+
+
+class _Planner:
+    """Translates cells, and remembers the networks that it has seen."""
+
+    def __init__(self, sweep: Sweep, facts: Facts, data: Mapping[str, PreparedData], host: Host) -> None:
+        self.sweep, self.facts, self.data = sweep, facts, data
+        self.staging = Staging(sweep, facts, data, host)
+        self._layers: dict[tuple[str, str], Layers | ValueError] = {}
+
+    def cell(self, cell: Cell) -> PlannedCell:
+        layers = self._layers_of(cell)
+        reason = unsupported(cell, self.sweep, self.facts, layers)
+        attack = self._attack_settings(cell)
+        params = self._params(cell, attack)
+        # What is not to be had has no version, and its row gives way to that of any version that comes.
+        versionless = digest({name: value for name, value in params.items() if name not in VERSIONS})
+        if reason is not None:
+            unavailable = reason.startswith(UNAVAILABLE)
+            return PlannedCell(cell, versionless if unavailable else digest(params), reason, {}, params)
+        assert not isinstance(layers, ValueError)
+        return replace(self._runnable(cell, layers, attack, params), replaces=versionless)
+
+    def _params(self, cell: Cell, attack: Mapping[str, Any]) -> dict[str, Any]:
+        """What tells a row of the table from any other: the axes, the versions, and every setting that its figures are of."""
+        training = self.sweep.training(cell.dataset, cell.architecture).model_dump()
+        framework, runtime = self.facts.frameworks[cell.framework], self.facts.runtimes[cell.base("runtime")]
+        params = cell.axes() | {
+            "framework_version": framework.version,
+            "runtime_version": runtime.version or framework.version,
+            "dataset_digest": self.data[cell.dataset].digest[:12],
+            "threads": self.sweep.threads,
+            "eval_examples": self.staging.test_examples(cell) or "all",
+        }
+        training.pop("test_examples")  # is eval_examples
+        if label := training.pop("label"):
+            params["label"] = label
+        params |= {f"train_{name}": "all" if value is None and name == "examples" else value for name, value in training.items()}
+        if cell.weights == "same":
+            params["weights_from"] = self.sweep.same_weights_from
+        if cell.attack != NO_ATTACK:
+            params |= {"attack_examples": self.sweep.attack.examples} | {f"attack_{name}": value for name, value in attack.items()}
+        if not runtime.missing:
+            options = settings.serving_options(runtime, self.sweep, cell.settings("runtime"))
+            params |= {f"runtime_{name}": value for name, value in options.items()}
+            options = settings.conversion_options(runtime, cell.quantization)[1]
+            params |= {f"quantization_{name}": "all" if value is None else value for name, value in options.items()}
+        return params
+
+    def _runnable(self, cell: Cell, layers: Layers, attack: Mapping[str, Any], params: dict[str, Any]) -> PlannedCell:
+        add, runtime = self.staging, self.facts.runtimes[cell.base("runtime")]
+        way = add.route(cell, runtime, layers)
+        assert way is not None, "a cell without a route is a skip"
+        stages = {"source": add.source(cell, layers)}
+        stages["source_evaluation"] = add.source_evaluation(cell, stages["source"])
+        transplanted = add.stages[stages["source"]].kind == "transplant"
+        if self.sweep.diagnose.when == "always" or (transplanted and self.sweep.diagnose.when == "parity_fails"):
+            stages["diagnosis"] = add.diagnose(cell, stages["source"], stages["source_evaluation"])
+        if self.sweep.trace.steps and _starts_equal(cell) and self._can_be_held_against(cell, layers):
+            stages["trace"] = add.compare_traces(cell, layers)
+        stages["model"] = add.deployed(cell, stages["source"], runtime, cell.quantization, way)
+        stages["evaluation"] = add.evaluate(cell, stages["model"], runtime, stages["source_evaluation"])
+        if self.sweep.measure.enabled and components.load("devices", cell.device).FACTS["latency"]:
+            stages["measurement"] = add.measure(cell, stages["model"], stages["source"], runtime, layers)
+        access = None
+        if cell.attack != NO_ATTACK:
+            access = WHITE_BOX if stages["model"] == stages["source"] else TRANSFER
+            crafted = add.craft(cell, stages["source"], attack)
+            stages["attack"] = crafted if access == WHITE_BOX else add.transfer(cell, stages["model"], crafted, runtime)
+        return PlannedCell(cell, digest(params), None, stages, params | {"route": way.name}, access)
+
+    def _can_be_held_against(self, cell: Cell, layers: Layers) -> bool:
+        against = self.sweep.trace.against
+        return against is not None and against != cell.framework and not trainable(cell, self.sweep, self.facts.frameworks[against], layers)
+
+    def _attack_settings(self, cell: Cell) -> dict[str, Any]:
+        if cell.attack == NO_ATTACK:
+            return {}
+        name = cell.base("attack")
+        try:
+            return attacks.resolve(name, cell.dataset, self.sweep.settings.attack.get(name, {}) | dict(cell.settings("attack")))
+        except ValueError as error:
+            raise ConfigError(f"settings.attack: {error}") from None
+
+    def _layers_of(self, cell: Cell) -> Layers | ValueError:
+        at = (cell.architecture, cell.dataset)
+        if at not in self._layers:
+            data = self.data[cell.dataset]
+            try:
+                self._layers[at] = layers_of(cell.architecture, DatasetFacts(data.shape, data.classes, data.vocabulary))
+            except ValueError as error:
+                self._layers[at] = error
+        return self._layers[at]
