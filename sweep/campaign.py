@@ -131,8 +131,9 @@ class Campaign:
             planned = self._plan.cells[number]
             if self._waiting[number] or planned.key in self.rows:
                 continue
-            data = self._data[planned.cell.dataset]
-            common = {**self._common, "dataset_source": data.source, "dataset_digest": data.digest}
+            common = dict(self._common)
+            if data := self._data.get(planned.cell.dataset):
+                common |= {"dataset_source": data.source, "dataset_digest": data.digest}
             row = cells.record(planned, self._plan, self._scheduler.outcomes, common)
             self.rows[planned.key] = row
             if row.tags["status"] != SKIPPED or self._skipped <= SKIPPED_ROWS:

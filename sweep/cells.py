@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from sweep.axes import NO_CONTROL
+from sweep.grid import Cell
 from sweep.plan import Plan, PlannedCell
 from sweep.records import BROKEN, FAILED, OK, SKIPPED, CellRecord
 from sweep.scheduling import Outcome
@@ -12,6 +13,7 @@ SHOWN_FACTS = ("host", "threads")
 EVALUATED_FACTS = ("parity", "parity_reason", "degenerate", "batch_invariant", "deterministic")
 FOUND_FACTS = {"diagnosis": "diagnosis", "trace": "training"}
 """What a stage found out in words, by its role."""
+INTERNAL_FACTS = ("backend",)
 MEASURED_FACTS = ("energy", "latency_verdict", "latency_unstable", "load_average")
 
 
@@ -26,10 +28,7 @@ def stages_of(planned: PlannedCell, plan: Plan) -> list[str]:
 def record(planned: PlannedCell, plan: Plan, outcomes: Mapping[str, Outcome], common: Mapping[str, str]) -> CellRecord:
     """The row of a cell whose stages are all decided, or that is skipped. `common` are tags that all rows of a sweep share."""
     cell = planned.cell
-    parts = (cell.framework, cell.dataset, cell.architecture, cell.quantization, cell.runtime, cell.device, cell.attack, cell.seed)
-    usual = ((cell.recipe, "defaults"), (cell.weights, "trained"), (cell.control, NO_CONTROL))
-    unusual = [value for value, default in usual if value != default]
-    name = "-".join(map(str, (*parts, *unusual)))
+    name = _name(cell)
     keys = stages_of(planned, plan)
     tags = dict(common) | ({"access": planned.access} if planned.access else {})
     if planned.reason is not None:
@@ -44,9 +43,19 @@ def record(planned: PlannedCell, plan: Plan, outcomes: Mapping[str, Outcome], co
     return CellRecord(planned.key, name, planned.params, tags, _metrics(planned, plan, outcomes), keys, planned.replaces)
 
 
+def _name(cell: Cell) -> str:
+    if cell.kind != "architecture":
+        return "-".join(map(str, cell.axes().values()))
+    parts = (cell.framework, cell.dataset, cell.architecture, cell.quantization, cell.runtime, cell.device, cell.attack, cell.seed)
+    usual = ((cell.recipe, "defaults"), (cell.weights, "trained"), (cell.control, NO_CONTROL))
+    return "-".join(map(str, (*parts, *(value for value, default in usual if value != default))))
+
+
 def _metrics(planned: PlannedCell, plan: Plan, outcomes: Mapping[str, Outcome]) -> dict[str, float]:
     """A cell's own figures and those of what it rests on; none where nothing was measured."""
     found: dict[str, float] = {}
+    if "probe" in planned.stages:
+        return {name: value for name, value in outcomes[planned.stages["probe"]].metrics.items() if name != "stage_seconds"}
     own_work = dict.fromkeys(key for role in ("model", "attack") if role in planned.stages for key in plan.upstream(planned.stages[role]))
     for key in own_work:  # not what a measurement's reference took
         for name, value in outcomes[key].metrics.items():
@@ -70,6 +79,8 @@ def _metrics(planned: PlannedCell, plan: Plan, outcomes: Mapping[str, Outcome]) 
 
 
 def _facts(planned: PlannedCell, plan: Plan, outcomes: Mapping[str, Any]) -> dict[str, str]:
+    if "probe" in planned.stages:
+        return {name: value for name, value in outcomes[planned.stages["probe"]].facts.items() if name not in INTERNAL_FACTS}
     facts = dict(outcomes[planned.stages["evaluation"]].facts)
     found = {name: facts[name] for name in (*SHOWN_FACTS, *EVALUATED_FACTS) if name in facts}
     found |= {k: v for k, v in facts.items() if k.startswith("runs_")}

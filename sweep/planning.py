@@ -8,11 +8,12 @@ from sweep import attacks, components, settings
 from sweep.axes import NO_ATTACK, NO_CONTROL
 from sweep.contracts import Layers
 from sweep.errors import ConfigError
-from sweep.facts import Facts
-from sweep.grid import UNAVAILABLE, Cell, DatasetFacts, expand, layers_of, trainable, unsupported
+from sweep.facts import Component, Facts
+from sweep.grid import Cell, DatasetFacts, expand, layers_of
 from sweep.plan import TRANSFER, WHITE_BOX, Host, Plan, PlannedCell, PreparedData, digest
 from sweep.schema import Sweep
 from sweep.staging import Staging
+from sweep.support import UNAVAILABLE, route, trainable, unsupported, unsupported_operator
 
 VERSIONS = ("framework_version", "runtime_version")
 
@@ -46,6 +47,22 @@ class _Planner:
         self._layers: dict[tuple[str, str], Layers | ValueError] = {}
 
     def cell(self, cell: Cell) -> PlannedCell:
+        return self._operator(cell) if cell.kind == "operator" else self._network(cell)
+
+    def _operator(self, cell: Cell) -> PlannedCell:
+        """An operator's probes are one stage, on the way that a model of the framework would take to the runtime."""
+        framework, runtime = self.facts.frameworks[cell.framework], self.facts.runtimes[cell.base("runtime")]
+        params = cell.axes() | self._versions(framework, runtime) | self._options(cell, runtime)
+        params |= {"threads": self.sweep.threads, "probes_count": self.sweep.probes.count, "probes_seed": self.sweep.probes.seed}
+        versionless = digest({name: value for name, value in params.items() if name not in VERSIONS})
+        if reason := unsupported_operator(cell, self.facts):
+            return PlannedCell(cell, versionless if reason.startswith(UNAVAILABLE) else digest(params), reason, {}, params)
+        way = route(framework, runtime, [], None, self.facts)
+        assert way is not None, "a cell without a route is a skip"
+        stages = {"probe": self.staging.probe(cell, runtime, way)}
+        return PlannedCell(cell, digest(params), None, stages, params | {"route": way.name}, replaces=versionless)
+
+    def _network(self, cell: Cell) -> PlannedCell:
         layers = self._layers_of(cell)
         reason = unsupported(cell, self.sweep, self.facts, layers)
         attack = self._attack_settings(cell)
@@ -62,9 +79,7 @@ class _Planner:
         """What tells a row of the table from any other: the axes, the versions, and every setting that its figures are of."""
         training = self.sweep.training(cell.dataset, cell.architecture).model_dump()
         framework, runtime = self.facts.frameworks[cell.framework], self.facts.runtimes[cell.base("runtime")]
-        params = cell.axes() | {
-            "framework_version": framework.version,
-            "runtime_version": runtime.version or framework.version,
+        params = cell.axes() | self._versions(framework, runtime) | {
             "dataset_digest": self.data[cell.dataset].digest[:12],
             "threads": self.sweep.threads,
             "eval_examples": self.staging.test_examples(cell) or "all",
@@ -77,12 +92,20 @@ class _Planner:
             params["weights_from"] = self.sweep.same_weights_from
         if cell.attack != NO_ATTACK:
             params |= {"attack_examples": self.sweep.attack.examples} | {f"attack_{name}": value for name, value in attack.items()}
-        if not runtime.missing:
-            options = settings.serving_options(runtime, self.sweep, cell.settings("runtime"))
-            params |= {f"runtime_{name}": value for name, value in options.items()}
-            options = settings.conversion_options(runtime, cell.quantization)[1]
-            params |= {f"quantization_{name}": "all" if value is None else value for name, value in options.items()}
-        return params
+        return params | self._options(cell, runtime)
+
+    @staticmethod
+    def _versions(framework: Component, runtime: Component) -> dict[str, str]:
+        return {"framework_version": framework.version, "runtime_version": runtime.version or framework.version}
+
+    def _options(self, cell: Cell, runtime: Component) -> dict[str, Any]:
+        """How a model is served and converted, as far as there is a choice."""
+        if runtime.missing:
+            return {}
+        serving = settings.serving_options(runtime, self.sweep, cell.settings("runtime"))
+        conversion = settings.conversion_options(runtime, cell.quantization)[1]
+        named = [("runtime", serving), ("quantization", conversion)]
+        return {f"{of}_{name}": "all" if value is None else value for of, options in named for name, value in options.items()}
 
     def _runnable(self, cell: Cell, layers: Layers, attack: Mapping[str, Any], params: dict[str, Any]) -> PlannedCell:
         add, runtime = self.staging, self.facts.runtimes[cell.base("runtime")]

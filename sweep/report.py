@@ -14,11 +14,13 @@ from rich.console import Console
 from rich.table import Table
 
 from sweep import config, paper
+from sweep.deployment import flips_between, is_deployed
 from sweep.errors import ConfigError, SweepError, nearest
 from sweep.launch import BAD_INPUT, OK_STATUS, WIDTH_OF_A_FILE
 from sweep.records import FAILED, OK, SKIPPED, CellRecord
 from sweep.schema import Store
-from sweep.sheets import Sheet, disagrees_with_master, sheets
+from sweep.sheet import Sheet
+from sweep.sheets import disagrees_with_master, sheets
 from sweep.statistics import Answers, McNemar, mcnemar
 
 if TYPE_CHECKING:
@@ -63,7 +65,11 @@ def report(subject: Subject, out: Path | None, console: Console) -> None:
     if not recorded.counts:
         heading += "; it has not ended: it runs, was broken off, or never began"
     splits = {row.key: _split(row, tracking.evaluations(subject.store, row)) for row in recorded.rows if disagrees_with_master(row)}
-    made = sheets(recorded.rows, beside, splits)
+    changed = {
+        row.key: flips_between(*tracking.evaluations(subject.store, row)[-2:])  # its source's, and its own
+        for row in recorded.rows if row.metrics.get("disagreement", 0.0) > 0 and row.tags["status"] == OK and is_deployed(row)
+    }
+    made = sheets(recorded.rows, beside, splits, changed)
     folder = out or Path("mlruns") / "reports" / subject.sweep
     try:
         _write(made, heading, folder)

@@ -2,14 +2,15 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from sweep.axes import NATIVE
 from sweep.beside import NOT_COMPARABLE, NOT_RUN, beside, is_smoke
 from sweep.claims import METRICS, Group, groups, pairs
+from sweep.deployment import Flip, deployments, flips, matrix
 from sweep.paper import Paper
 from sweep.records import FAILED, OK, SKIPPED, CellRecord
+from sweep.sheet import Sheet
 from sweep.statistics import McNemar
 
 SHARES = 100.0
@@ -29,24 +30,18 @@ _PROOF = {"parity": "parity", "proof": "proof of the transplant", "diagnosis": "
 _STEPS = ("loss_diff_rel_float64", "loss_diff_max", "loss_diff_one_ulp_max", "ratio_to_control", "loss_diff_rounding_max")
 
 
-@dataclass(frozen=True)
-class Sheet:
-    """One table: `data` for CSV, `shown` for people (both by column), and what has to be said of it."""
-
-    name: str
-    title: str
-    data: Sequence[Mapping[str, Any]]
-    shown: Sequence[Mapping[str, str]]
-    notes: Sequence[str] = ()
-
-
-def sheets(rows: Sequence[CellRecord], paper: Paper | None, splits: Mapping[str, McNemar]) -> list[Sheet]:
-    """All tables, in the order of a report; the one beside the paper only where there is a paper. `splits`: see `same_weights`."""
-    found = [group for metric in METRICS for group in groups(rows, metric)]
+def sheets(
+    rows: Sequence[CellRecord], paper: Paper | None, splits: Mapping[str, McNemar], changed: Mapping[str, Sequence[Flip]]
+) -> list[Sheet]:
+    """All tables, in the order of a report; the one beside the paper only where there is a paper. `splits`: see `same_weights`, `changed`:
+    see `flips`."""
+    networks = [row for row in rows if "architecture" in row.params]
+    found = [group for metric in METRICS for group in groups(networks, metric)]
     made = [frameworks(found), comparisons(found)]
     if paper is not None:
-        made.append(beside_paper(paper, rows))
-    return [*made, same_weights(rows, splits), steps(rows), not_ok(rows)]
+        made.append(beside_paper(paper, networks))
+    made += [same_weights(networks, splits), steps(networks), matrix(rows), deployments(rows), flips(rows, changed)]
+    return [*made, not_ok(rows)]
 
 
 def frameworks(found: Sequence[Group]) -> Sheet:
@@ -164,7 +159,7 @@ def not_ok(rows: Sequence[CellRecord]) -> Sheet:
         else:
             continue
         reasons[at] += 1
-        frameworks_of.setdefault(at, set()).add(row.params["framework"])
+        frameworks_of.setdefault(at, set()).add(row.params.get("framework", ""))
     data = [
         {"status": status, "cells": n, "frameworks": ", ".join(sorted(frameworks_of[status, reason])), "reason": reason}
         for (status, reason), n in reasons.most_common()

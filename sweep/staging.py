@@ -4,17 +4,15 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from sweep import sources, toolchain
+from sweep import quantization, simulation, sources, toolchain
 from sweep.axes import FLOAT32, FLOAT64, NATIVE, NO_CONTROL, ONE_ULP
 from sweep.contracts import Layers
 from sweep.facts import Component, Facts
-from sweep.grid import TRANSPLANT, Cell, Route, route, way_round
+from sweep.grid import Cell
 from sweep.plan import TRANSFER, WHITE_BOX, Host, PreparedData, Stage, digest
 from sweep.schema import Sweep
 from sweep.settings import conversion_options, framework_options, serving_options
-
-SIMULATED = ("bits", "granularity")
-"""Options of a quantization that decide what it rounds to, rather than how its ranges are found."""
+from sweep.support import TRANSPLANT, Route, route, way_round
 
 DRAWS = 3
 TRACED = [
@@ -139,9 +137,9 @@ class Staging:
 
     def _simulate(self, cell: Cell, evaluation: str, row: str, options: Mapping[str, Any]) -> str:
         """What a quantization by itself costs a source's model, whatever the runtime."""
-        told = {name: value for name, value in options.items() if name in SIMULATED}
+        arithmetic = list(simulation.arithmetic(quantization.ROWS[row], options))
         settings = self._dataset(cell) | {
-            "toolchain": toolchain.DEFAULT, "quantization": row, "quantization_options": told, "seed": cell.seed,
+            "toolchain": toolchain.DEFAULT, "arithmetic": arithmetic, "seed": cell.seed,
             "examples": self.sweep.evaluate.simulated_examples,
         }
         model = self.stages[evaluation].inputs["model"]
@@ -184,6 +182,26 @@ class Staging:
         label = f"{self.stages[model].label} {cell.attack} carried over{_with(cell)}"
         inputs = {"model": model, "attack": crafted}
         return self._add("attack", settings, inputs, label, self._modules(cell, runtime))
+
+    def probe(self, cell: Cell, runtime: Component, way: Route) -> str:
+        """Probes of one operator: exported by a framework, converted, opened and run by a runtime, both named in full."""
+        row, options = conversion_options(runtime, cell.quantization)
+        exporter = self._framework(way.exporter, converts=True) | {"threads": self.sweep.threads}
+        converter = self._runtime(runtime, {}, converts=True)
+        settings = {
+            "toolchain": way.exporter.toolchain,
+            "exporter": exporter,
+            "runtime": self._serving(cell, runtime) | {"convert_lock": converter["lock"]},
+            "operator": cell.operator,
+            "count": self.sweep.probes.count,
+            "seed": self.sweep.probes.seed,
+            "format": way.target,
+            "quantization": row,
+            "quantization_options": options,
+        }
+        label = f"{cell.operator} from {cell.framework} on {cell.runtime} {cell.quantization}"
+        modules = (_source_of(way.exporter), _source_of(runtime), f"sweep.operators.{cell.operator}")
+        return self._add("probe", settings, {}, label, modules)
 
     def native(self) -> Component:
         """The runtime that opens frameworks' own formats."""

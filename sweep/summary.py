@@ -83,7 +83,7 @@ def print_end(
     if spooled:
         message = f"MLflow could not be reached: {spooled} writes wait in {store.folder}, and the next start delivers them"
         console.print(message, style="red", soft_wrap=True)
-    for source in sorted({f"{row.params['dataset']} from {row.tags['dataset_source']}" for row in rows}):
+    for source in sorted({f"{row.params['dataset']} from {row.tags['dataset_source']}" for row in rows if "dataset_source" in row.tags}):
         console.print(f"data:     {source}")
     server = store.tracking_uri
     if server.startswith("sqlite:"):

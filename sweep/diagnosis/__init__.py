@@ -9,6 +9,10 @@ else in what it reads. `sweep.hypotheses` recomputes it with every known fault, 
 import numpy as np
 
 from sweep.diagnosis._case import Case
+from sweep.diagnosis._deployed import judge as judge_deployed
+from sweep.diagnosis._tensors import judge as judge_tensors
+
+__all__ = ["judge", "judge_deployed", "judge_tensors"]
 
 
 def judge(layers, weights, inputs, outputs, alone, dtype="float32"):

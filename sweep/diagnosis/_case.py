@@ -102,7 +102,7 @@ class Case:
         if right_alone:  # then it is about what it reads; some faults of a layer with several inputs are of that sort
             searches = [lambda: self.explanations(layer, [mine], OF_THE_INPUTS), *reversed(searches)]
         for search in searches:
-            found = _simplest(search())
+            found = simplest(search())
             if found:
                 told = words.evidence(layer, mine, alone) + "; " + words.told(found[0])
                 return words.finding(self.by_name[found[0].layer], found[0].fault, told, found)
@@ -206,7 +206,7 @@ def _first(view, few):
                          ids=None if view.ids is None else view.ids[:few])
 
 
-def _simplest(found):
+def simplest(found):
     """Explanations that leave about as little as the best does, in their order: what leaves many times more only happens to be near."""
     if not found:
         return []

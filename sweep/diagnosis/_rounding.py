@@ -7,6 +7,8 @@ from sweep import initial, reference
 ROUNDING_FACTOR = 8
 """How many times what rounding does to NumPy's own float32 arithmetic may be rounding in another's: it sums in other orders."""
 FLOOR_ULPS = 16  # of a layer's largest value: what fast convolutions and functions such as tanh may be off by
+CLIPPED_SHARE = 0.01
+"""Of an integer tensor's values, at most so many may lie beyond its range: a calibration sees fewer inputs than a test."""
 TERMS_FACTOR = 8
 """How many half units in the last place of the sum of its terms' absolute values a sum may be off by, whatever the order."""
 
@@ -49,3 +51,13 @@ def distance(observed, expected):
         return np.inf
     most = largest(observed - expected)
     return most if np.isfinite(most) else np.inf
+
+
+def clipped_distance(observed, expected, tolerance):
+    """(largest difference, share cut) of an integer tensor's values, which end where its range does. Where few of the expected ones lie
+    beyond that by more than the tolerance, those that do are expected at its end, and else where they are."""
+    if observed.shape != expected.shape or not np.isfinite(observed).all():
+        return distance(observed, expected), 0.0
+    low, high = observed.min(), observed.max()
+    share = float(((expected < low - tolerance) | (expected > high + tolerance)).mean())
+    return distance(observed, np.clip(expected, low, high) if share <= CLIPPED_SHARE else expected), share

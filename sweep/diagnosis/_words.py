@@ -22,14 +22,15 @@ def verdict(findings):
 
 
 def evidence(layer, mine, alone):
-    text = "{} is {} from what it should be on its own inputs".format(layer["name"], _amount(mine.distance))
+    text = "{} is {} from what it should be on its own inputs".format(layer["name"], amount(mine.distance))
     if alone is not None:
-        text += " and {} alone on the reference's".format(_amount(alone.distance))
+        text += " and {} alone on the reference's".format(amount(alone.distance))
     return text + ", where rounding explains {:.2g}".format(mine.tolerance)
 
 
-def _amount(distance):
-    return "{:.3g}".format(distance) if np.isfinite(distance) else "incomparably far"
+def amount(distance):
+    """A difference in words; None and infinity are one between what can't be compared."""
+    return "{:.3g}".format(distance) if distance is not None and np.isfinite(distance) else "incomparably far"
 
 
 def told(explanation):
@@ -45,7 +46,11 @@ def not_finite(reading):
 
 def where(reading):
     """Which values are off, and where they lie if that is in few places."""
-    wrong = ~(np.abs(reading.view.observed - reading.expected) <= reading.tolerance)
+    return places(~(np.abs(reading.view.observed - reading.expected) <= reading.tolerance))
+
+
+def places(wrong):
+    """The same of a mask (N, ...)."""
     axes = {2: ("channel",), 3: ("step", "channel"), 4: ("row", "column", "channel")}.get(wrong.ndim, ())
     parts = ["{} of {} values are off".format(int(wrong.sum()), wrong.size)]
     for axis, axis_name in enumerate(("example",) + axes):

@@ -126,7 +126,7 @@ FUNCTION = {
     "max_pool": lambda layer, values: nn.max_pool(values, *_window(layer)),
     "average_pool": _average_pool,
     "global_max_pool": lambda layer, values: values.max(tuple(range(1, values.ndim - 1))),
-    "flatten": lambda layer, values: values.reshape(len(values), -1),
+    "flatten": lambda layer, values: values.reshape(values.shape[0], -1),
     "add": lambda layer, left, right: left + right,
     "concatenate": lambda layer, *parts: jnp.concatenate(parts, axis=-1),
 }

@@ -33,11 +33,11 @@ def _with_operators(network):
     network = copy.deepcopy(network)
     for name, part in network.parts.items():
         if isinstance(part, (parts.Lstm, parts.Gru)):
-            network.parts[name] = _Operator(part)
+            network.parts[name] = Operator(part)
     return network
 
 
-class _Operator(nn.Module):
+class Operator(nn.Module):
     """A recurrent layer as ONNX's operator of that name, with its weights in ONNX's layout and order of gates."""
 
     def __init__(self, part):

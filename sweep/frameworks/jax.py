@@ -1,6 +1,7 @@
 """JAX with flax (linen) modules and optax as a training framework."""
 
 import importlib.metadata
+import importlib.util
 import os
 from pathlib import Path
 
@@ -15,11 +16,12 @@ from sweep.frameworks import _jax_network as network
 from sweep.frameworks._jax_training import OPTIMIZERS, Trainer
 
 _PLUGINS = [plugin.name for plugin in importlib.metadata.entry_points(group="jax_plugins")]  # how JAX itself finds what it can compute on
+_ONNX = importlib.util.find_spec("jax2onnx") is not None
 
 FACTS = {
     "distribution": "jax",
-    "converters": [],
-    "exports": ["native"],
+    "converters": ["onnx", "jax2onnx"] if _ONNX else [],
+    "exports": ["native", "onnx"] if _ONNX else ["native"],
     "layers": list(_jax_layers.KINDS),
     "own": {
         "batch_norm": {"epsilon": _jax_layers.OWN_NORM_EPSILON, "momentum": _jax_layers.OWN_NORM_MOMENTUM},
@@ -151,4 +153,9 @@ def export(model, layers, target, folder):
     """Raises ValueError for a target that is none of FACTS["exports"]."""
     if target == "native":
         return save(model, folder)
+    if target == "onnx" and _ONNX:
+        from sweep.frameworks import _jax_onnx
+
+        _jax_onnx.export(model, Path(folder) / "model.onnx")
+        return "model.onnx"
     raise ValueError("no export to {!r}; there are {}".format(target, ", ".join(FACTS["exports"])))

@@ -1,6 +1,7 @@
 """Where a model parts from the network that it was to compute: the reference's half, the suspect's half, and the verdict on them.
 
-The first and the last need NumPy alone; the suspect's half runs in its own toolchain. They share the stage's folder.
+The first and the last need NumPy alone; the suspect's half runs in its own toolchain, a framework's or, of a deployed model, a runtime's.
+They share the stage's folder.
 """
 
 import json
@@ -8,18 +9,27 @@ import os
 
 import numpy as np
 
-from sweep import diagnosis, reference
+from sweep import diagnosis, quantization, reference, simulation
 from sweep.inputs import read_inputs
-from sweep.stages.models import indices, load_model, open_framework, read_details, read_weights
+from sweep.stages.models import indices, load_model, open_framework, open_runtime, open_session, read_details, read_weights
 
 INPUTS, REFERENCE, OUTPUTS, ALONE = "inputs.npy", "reference.npz", "outputs.npz", "alone.npz"
+TENSORS, SOURCE_TENSORS, SWITCHED = "tensors", "source_tensors", "switched"
+NO_FAULT = "no fault"
+_BATCH = 256
+
+
+def inputs_side(settings, data, out):
+    """Write `inputs.npy`, the first settings["examples"] of the test examples' fixed list. Returns them."""
+    inputs = read_inputs(data["folder"], "test", indices(settings["examples"], data))
+    np.save(os.path.join(out, INPUTS), inputs)
+    return inputs
 
 
 def reference_side(settings, source, data, out):
-    """Write `inputs.npy`, the first settings["examples"] of the test examples' fixed list, and `reference.npz`: what each layer gives on
-    them in float64, by the list and the weights of folder `source`."""
-    inputs = read_inputs(data["folder"], "test", indices(settings["examples"], data))
-    np.save(os.path.join(out, INPUTS), inputs)
+    """Write `inputs.npy`, see there, and `reference.npz`: what each layer gives on them in float64, by the list and the weights of folder
+    `source`."""
+    inputs = inputs_side(settings, data, out)
     exact = reference.layer_outputs(read_details(source)["layers"], read_weights(source), inputs)
     np.savez(os.path.join(out, REFERENCE), **exact)
 
@@ -40,13 +50,61 @@ def suspect_side(settings, model, out):
     np.savez(os.path.join(out, ALONE), **alone)
 
 
+def deployed_side(settings, model, out, name=TENSORS):
+    """Write `NAME_outputs.npy`, the outputs of the deployed model of folder `model` on the inputs, as it is served; and of the model with
+    as little optimisation as its runtime can `NAME.npz`, its tensors, with their names in order of execution in `NAME.json`: none of
+    them where the runtime can't tell."""
+    runtime, details, inputs = open_runtime(settings), read_details(model), np.load(os.path.join(out, INPUTS), allow_pickle=False)
+    session = open_session(runtime, settings, model, details)
+    np.save(os.path.join(out, name + "_outputs.npy"), runtime.predict(session, inputs, _batch(runtime, details)))
+    tensors = {}
+    if runtime.FACTS["layer_outputs"]:
+        tensors = runtime.layer_outputs(os.path.join(model, details["file"]), settings["threads"], details, inputs)
+    _write_list(out, name, tensors)
+
+
+def switched_side(settings, model, out):
+    """Write `switched.npz`: the outputs under every other value of one of the runtime's options, with OPTION=VALUE in `switched.json`."""
+    runtime, details, inputs = open_runtime(settings), read_details(model), np.load(os.path.join(out, INPUTS), allow_pickle=False)
+    found = {}
+    for option, facts in runtime.FACTS["options"].items():
+        for value in facts["values"]:
+            if value != settings["options"][option]:
+                runtime.set_options(dict(settings["options"], seed=settings["seed"], **{option: value}))
+                try:
+                    session = open_session(runtime, settings, model, details)
+                    found["{}={}".format(option, value)] = runtime.predict(session, inputs, _batch(runtime, details))
+                except Exception as error:  # this machine may lack what the option asks for; then it tells nothing
+                    print("{}={}: {}".format(option, value, error))
+    _write_list(out, SWITCHED, found)
+
+
+def _batch(runtime, details):
+    return 1 if details.get("quantization") in runtime.FACTS["batch_dependent"] else _BATCH
+
+
 def verdict(source, out):
     """Write `diagnosis.json` (see `sweep.diagnosis.judge`) and `diagnosis.md`. Returns metrics, and the fact `diagnosis`: `no fault`, or
     FAULT at LAYER (KIND)."""
     layers, outputs = read_details(source)["layers"], _arrays(out, OUTPUTS)
     inputs = np.load(os.path.join(out, INPUTS), allow_pickle=False)
     dtype = str(outputs[layers[-1]["name"]].dtype)
-    judged = diagnosis.judge(layers, read_weights(source), inputs, outputs, _arrays(out, ALONE), dtype)
+    return _told(diagnosis.judge(layers, read_weights(source), inputs, outputs, _arrays(out, ALONE), dtype), out)
+
+
+def deployed_verdict(settings, source, out):
+    """The same of a deployed model (`sweep.diagnosis.judge_deployed`, or `judge_tensors` where the source has no neutral list)."""
+    inputs, outputs = (np.load(os.path.join(out, name), allow_pickle=False) for name in (INPUTS, TENSORS + "_outputs.npy"))
+    how = simulation.arithmetic(quantization.ROWS[settings["quantization"]], settings["quantization_options"])
+    layers, switched = read_details(source)["layers"], dict(_read_list(out, SWITCHED))
+    if layers is None:
+        judged = diagnosis.judge_tensors(_read_list(out, SOURCE_TENSORS), _read_list(out, TENSORS), outputs, how)
+    else:
+        judged = diagnosis.judge_deployed(layers, read_weights(source), inputs, _read_list(out, TENSORS), outputs, how, switched)
+    return _told(judged, out)
+
+
+def _told(judged, out):
     with open(os.path.join(out, "diagnosis.json"), "w") as file:
         json.dump(judged, file, indent=1)
     with open(os.path.join(out, "diagnosis.md"), "w") as file:
@@ -56,7 +114,7 @@ def verdict(source, out):
 
 def in_short(found):
     if not found["faulty"]:
-        return "no fault"
+        return NO_FAULT
     return "{} at {} ({})".format(found["fault"], found["layer"], found["layer_kind"] or "no layer of the network")
 
 
@@ -67,8 +125,10 @@ def page(judged):
     if found["also"]:
         lines += ["", "What agrees as well: " + "; ".join(found["also"]) + "."]
     lines += ["", "{} examples, {}. Differences are the largest absolute ones.".format(judged["examples"], judged["dtype"]), ""]
-    columns = ("layer", "kind", "difference_max", "relative", "ulps", "change_rate", "residual", "tolerance", "causal", "causal_tolerance")
-    lines += ["| " + " | ".join(columns + ("faulty",)) + " |", "| --- | --- |" + " ---: |" * (len(columns) - 2) + " --- |"]
+    columns = ("layer", "kind", "tensor", "difference_max", "relative", "ulps", "change_rate", "residual", "tolerance", "causal",
+               "causal_tolerance", "clipped")
+    columns = [name for name in columns if judged["layers"] and name in judged["layers"][0]]
+    lines += ["| " + " | ".join(columns + ["faulty"]) + " |", "|" + " --- |" * (len(columns) + 1)]
     lines += ["| {} | {} |".format(" | ".join(_cell(row[name]) for name in columns), "yes" if row["faulty"] else "")
               for row in judged["layers"]]
     if found["others"]:
@@ -95,6 +155,23 @@ def _metrics(judged):
     if ulps:
         metrics["layer_difference_max_ulps"] = max(ulps)
     return metrics
+
+
+def _write_list(folder, name, arrays):
+    """Arrays by names of any kind, in their order."""
+    with open(os.path.join(folder, name + ".json"), "w") as file:
+        json.dump(list(arrays), file)
+    np.savez(os.path.join(folder, name + ".npz"), **{str(position): array for position, array in enumerate(arrays.values())})
+
+
+def _read_list(folder, name):
+    """(name, array) of what `_write_list` wrote; none where it wrote nothing."""
+    if not os.path.exists(os.path.join(folder, name + ".json")):
+        return []
+    with open(os.path.join(folder, name + ".json")) as file:
+        names = json.load(file)
+    arrays = _arrays(folder, name + ".npz")
+    return [(each, arrays[str(position)]) for position, each in enumerate(names)]
 
 
 def _arrays(folder, name):

@@ -21,15 +21,15 @@ class Drawn(NamedTuple):
 def draw(random, framework: str) -> Drawn:
     family = [_convolutional, _convolutional, _residual, _words, _recurrent][random.randint(5)]
     layers = family(random, framework)
-    inputs = _tokens(random, layers[0]) if layers[0]["kind"] == "tokens" else _images(random, layers[0]["shape"])
-    return Drawn(layers, _trained(random, layers, _again(random, layers[0])), inputs)
+    inputs = token_ids(random, layers[0]) if layers[0]["kind"] == "tokens" else images(random, layers[0]["shape"])
+    return Drawn(layers, trained(random, layers, again(random, layers[0])), inputs)
 
 
-def _again(random, first):
-    return _tokens(random, first) if first["kind"] == "tokens" else _images(random, first["shape"])
+def again(random, first):
+    return token_ids(random, first) if first["kind"] == "tokens" else images(random, first["shape"])
 
 
-def _images(random, shape):
+def images(random, shape):
     """Blobs on a dim, noisy ground."""
     height, width, channels = shape
     rows, columns = np.mgrid[:height, :width]
@@ -42,7 +42,7 @@ def _images(random, shape):
     return np.clip(images, 0, 1).astype(np.float32)
 
 
-def _tokens(random, first):
+def token_ids(random, first):
     """Ids with some padding, token 0, at the end or the start."""
     length = first["shape"][0]
     ids = random.randint(1, first["vocabulary"], (EXAMPLES, length))
@@ -54,7 +54,7 @@ def _tokens(random, first):
     return ids.astype(np.int32)
 
 
-def _trained(random, layers, inputs):
+def trained(random, layers, inputs):
     """Kernels drawn as the list says, with uneven filters; biases, betas and gammas off their neutral values; moving statistics near
     what the layer reads, from other inputs than those that are judged."""
     weights = initial.weights(layers, random.randint(2**31))

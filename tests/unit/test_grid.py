@@ -6,9 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from sweep import grid, layers
+from sweep import grid, layers, support
 from sweep.errors import ConfigError
-from sweep.grid import DatasetFacts, Route
+from sweep.grid import DatasetFacts
+from sweep.support import Route
 
 
 def named(cells):
@@ -66,7 +67,7 @@ def why_not(make_sweep, facts, axes, architecture="lenet5", shape=(28, 28, 1), *
         network = grid.layers_of(cell.architecture, DatasetFacts(shape, 10))
     except ValueError as error:
         network = error
-    return grid.unsupported(cell, sweep, facts, network)
+    return support.unsupported(cell, sweep, facts, network)
 
 
 AFTER = {"gru": {"reset_after": [True]}}
@@ -164,13 +165,13 @@ def test_the_route_of_a_conversion(make_facts):
     pytorch, tensorflow, small = (facts.frameworks[name] for name in ("pytorch", "tensorflow", "fake"))
     native, onnxruntime, litert, fake = (facts.runtimes[name] for name in ("native", "onnxruntime", "litert", "fake"))
     for via in (None, tensorflow):
-        assert grid.route(pytorch, native, lenet, via, facts) == Route("native", pytorch, "native")
-        assert grid.route(pytorch, onnxruntime, lenet, via, facts) == Route("onnx", pytorch, "onnx")
-        assert grid.route(tensorflow, litert, lenet, via, facts) == Route("tflite", tensorflow, "saved_model")
-    assert grid.route(pytorch, litert, lenet, tensorflow, facts) == Route("transplant:tensorflow", tensorflow, "saved_model")
-    assert grid.route(pytorch, litert, lenet, None, facts) is None
-    assert grid.route(pytorch, fake, lenet, small, facts) is None  # the fake framework has no convolution to rebuild it with
-    assert grid.route(pytorch, fake, lenet, tensorflow, facts) is None
+        assert support.route(pytorch, native, lenet, via, facts) == Route("native", pytorch, "native")
+        assert support.route(pytorch, onnxruntime, lenet, via, facts) == Route("onnx", pytorch, "onnx")
+        assert support.route(tensorflow, litert, lenet, via, facts) == Route("tflite", tensorflow, "saved_model")
+    assert support.route(pytorch, litert, lenet, tensorflow, facts) == Route("transplant:tensorflow", tensorflow, "saved_model")
+    assert support.route(pytorch, litert, lenet, None, facts) is None
+    assert support.route(pytorch, fake, lenet, small, facts) is None  # the fake framework has no convolution to rebuild it with
+    assert support.route(pytorch, fake, lenet, tensorflow, facts) is None
 
 
 def test_a_toolchain_that_exports_what_the_frameworks_own_does_not(make_facts):
@@ -179,16 +180,16 @@ def test_a_toolchain_that_exports_what_the_frameworks_own_does_not(make_facts):
     elsewhere = replace(facts.frameworks["pytorch"], toolchain="another", facts={"exports": ["tflite"]})
     facts = replace(facts, exporters={("pytorch", "tflite"): elsewhere})
     pytorch, litert, tensorflow = facts.frameworks["pytorch"], facts.runtimes["litert"], facts.frameworks["tensorflow"]
-    assert grid.route(pytorch, litert, lenet, tensorflow, facts) == Route("tflite", elsewhere, "tflite")
+    assert support.route(pytorch, litert, lenet, tensorflow, facts) == Route("tflite", elsewhere, "tflite")
     gone = replace(facts, exporters={("pytorch", "tflite"): replace(elsewhere, missing="not installed")})
-    assert grid.route(pytorch, litert, lenet, tensorflow, gone).name == "transplant:tensorflow"
-    assert grid.route(pytorch, litert, lenet, None, gone) is None
+    assert support.route(pytorch, litert, lenet, tensorflow, gone).name == "transplant:tensorflow"
+    assert support.route(pytorch, litert, lenet, None, gone) is None
 
 
 def test_the_framework_that_networks_are_rebuilt_in(make_sweep, make_facts):
     facts = make_facts()
-    assert grid.way_round(make_sweep(), facts) is None
-    assert grid.way_round(make_sweep(transplant_via="tensorflow"), facts) is facts.frameworks["tensorflow"]
+    assert support.way_round(make_sweep(), facts) is None
+    assert support.way_round(make_sweep(transplant_via="tensorflow"), facts) is facts.frameworks["tensorflow"]
 
 
 def test_a_users_own_architecture(monkeypatch):
@@ -223,4 +224,4 @@ def test_attacks_are_for_images(make_sweep, make_facts):
     sweep = make_sweep({"framework": ["pytorch"], "dataset": ["imdb"], "architecture": ["textcnn"], "attack": ["fgsm"]})
     (cell,) = grid.expand(sweep)
     facts = make_facts(pytorch={"layers": list(layers.KINDS)})
-    assert grid.unsupported(cell, sweep, facts, grid.layers_of("textcnn", TEXTS)) == "fgsm changes images within [0, 1], and imdb has token ids"
+    assert support.unsupported(cell, sweep, facts, grid.layers_of("textcnn", TEXTS)) == "fgsm changes images within [0, 1], and imdb has token ids"

@@ -43,7 +43,7 @@ def test_cells_over_one_training_share_it(make_plan):
     """
     made = make_plan([{"runtime": ["onnxruntime"], "quantization": ["float32", "float16", "static_int8"]}, {"runtime": ["native"]}])
     assert len(made.cells) == 4
-    assert kinds(made) == {"train": 1, "convert": 4, "evaluate": 4}
+    assert kinds(made) == {"train": 1, "convert": 4, "evaluate": 4, "simulate": 2}
     assert len({planned.stages["source"] for planned in made.cells}) == 1
     assert route_of(made, made.cells[0]) == ["train", "convert", "convert"]
     exports = {made.stages[planned.stages["model"]].inputs["model"] for planned in made.cells[:3]}
@@ -70,7 +70,7 @@ def test_a_calibrated_conversion_reads_the_data_set(make_plan):
 def test_a_calibrated_conversion_is_shared_by_the_attacks_on_it(make_plan):
     """Cells: without attack, with two. The calibrated deployment is one stage; each attack is crafted once and carried over once."""
     made = make_plan({"runtime": ["onnxruntime"], "quantization": ["static_int8"], "attack": ["none", "fgsm", "pgd"]})
-    assert kinds(made) == {"train": 1, "convert": 2, "evaluate": 2, "attack": 4}
+    assert kinds(made) == {"train": 1, "convert": 2, "evaluate": 2, "simulate": 1, "attack": 4}
     assert len({planned.stages["model"] for planned in made.cells}) == 1
 
 
@@ -229,7 +229,7 @@ def test_a_measurement_reads_the_reference_beside_the_model(make_plan):
     half, full = made.cells
     assert made.stages[half.stages["measurement"]].inputs == {"model": half.stages["model"], "reference": full.stages["model"]}
     assert made.stages[full.stages["measurement"]].inputs == {"model": full.stages["model"], "reference": full.stages["model"]}
-    assert kinds(made) == {"train": 1, "evaluate": 3, "convert": 3, "measure": 2}
+    assert kinds(made) == {"train": 1, "evaluate": 3, "simulate": 1, "convert": 3, "measure": 2}
 
 
 def test_a_measurement_is_told_by_all_settings_of_its_reference(make_plan):
@@ -333,7 +333,7 @@ def test_rows_that_differ_in_a_training_setting_alone_are_two(make_plan):
     assert (few.params["train_epochs"], many.params["train_epochs"]) == (3, 4)
 
 
-EVERYTHING = {"train", "convertexport", "convertdeploy", "evaluate", "attack", "measure"}
+EVERYTHING = {"train", "convertexport", "convertdeploy", "evaluate", "simulate", "attack", "measure"}
 
 
 @pytest.mark.parametrize(
@@ -346,7 +346,7 @@ EVERYTHING = {"train", "convertexport", "convertdeploy", "evaluate", "attack", "
         ({"settings": {"architecture": {"lenet5": {"epochs": 11}}}}, EVERYTHING | {"cell"}),
         ({"settings": {"architecture": {"lenet1": {"epochs": 11}}}}, set()),
         ({"threads": 2}, EVERYTHING | {"cell"}),
-        ({"evaluate": {"examples": 10}}, {"evaluate", "cell"}),
+        ({"evaluate": {"examples": 10}}, {"evaluate", "simulate", "cell"}),
         ({"settings": {"attack": {"fgsm": {"eps": 0.2}}}}, {"attack", "cell"}),
         ({"attack": {"examples": 10}}, {"attack", "cell"}),
         ({"transplant_via": "tensorflow"}, set()),  # the way that it goes needs none
@@ -368,7 +368,7 @@ def test_which_settings_change_which_keys(make_plan, content, affected):
         ({"onnxruntime": {"lock": "another"}}, {"evaluate", "attack", "measure"}),
         ({"onnxruntime": {"version": "another"}}, {"convertdeploy", "evaluate", "attack", "measure", "cell"}),
         ({"onnxruntime": {"convert_lock": "another"}}, {"convertdeploy", "evaluate", "attack", "measure"}),
-        ({"native": {"lock": "another"}}, {"evaluate", "measure"}),
+        ({"native": {"lock": "another"}}, {"evaluate", "simulate", "measure"}),
         ({"attacks": {"lock": "another"}}, {"attack"}),
         ({"tensorflow": {"lock": "another"}}, set()),
     ],
@@ -430,17 +430,19 @@ def tree(tmp_path, monkeypatch):
         ("stages/train.py", EVERYTHING),
         ("frameworks/pytorch.py", EVERYTHING),
         ("layers.py", EVERYTHING),
-        ("stages/convert.py", EVERYTHING - {"train"}),
+        ("stages/convert.py", EVERYTHING - {"train", "simulate"}),
         ("runtimes/onnxruntime.py", {"convertdeploy", "evaluate", "attack", "measure"}),
-        ("metrics.py", {"evaluate", "attack"}),
-        ("timing.py", {"evaluate", "attack", "measure"}),  # the device's module reads it, whatever the device is asked for
-        ("devices/localhost.py", {"evaluate", "attack", "measure"}),
+        ("metrics.py", {"evaluate", "simulate", "attack"}),
+        ("timing.py", {"evaluate", "simulate", "attack", "measure"}),  # the device's module reads it, whatever the device is asked for
+        ("devices/localhost.py", {"evaluate", "simulate", "attack", "measure"}),
         ("work/__init__.py", EVERYTHING),
         ("work/train.py", EVERYTHING),
-        ("work/convert.py", EVERYTHING - {"train"}),
-        ("work/evaluate.py", {"evaluate"}),
+        ("work/convert.py", EVERYTHING - {"train", "simulate"}),
+        ("work/evaluate.py", {"evaluate", "simulate"}),
+        ("work/simulate.py", {"evaluate", "simulate"}),
+        ("simulation.py", {"evaluate", "simulate"}),
         ("work/attack.py", {"attack"}),
-        ("work/outcomes.py", {"evaluate", "attack"}),
+        ("work/outcomes.py", {"evaluate", "simulate", "attack"}),
         ("work/measure.py", {"measure"}),
         ("execution.py", set()),
         ("workers.py", set()),
@@ -466,3 +468,30 @@ def test_words_about_the_code_change_no_key(make_plan, tree):
     assert changed(before, keys(make_plan(CONVERTED, measure={}))) == set()
     tree("layers.py", "    total = 0  # none yet\n", "    total = 1\n")
     assert changed(before, keys(make_plan(CONVERTED, measure={}))) == EVERYTHING
+
+
+def test_what_a_quantization_costs_by_itself_is_computed_once_for_all_runtimes(make_plan):
+    grid = {"framework": ["tensorflow"], "runtime": ["onnxruntime", "litert"], "quantization": ["static_int8", "float32"]}
+    made = make_plan(grid)
+    assert kinds(made)["simulate"] == 1
+    stages = {(planned.cell.runtime, planned.cell.quantization): made.stages[planned.stages["evaluation"]] for planned in made.cells}
+    assert stages["onnxruntime", "static_int8"].settings["quantization_options"] == {"granularity": "channel", "samples": None, "draw": 0}
+    assert "simulated" not in stages["onnxruntime", "float32"].inputs
+
+
+def test_an_operator_is_one_stage_on_the_way_of_its_framework(make_plan, make_facts):
+    facts = make_facts(tensorflow={"operators": ["conv2d", "softmax"]}, pytorch={"operators": ["conv2d"]})
+    nothing = {"dataset": ["none"], "architecture": ["none"]}
+    grid = nothing | {"framework": ["tensorflow", "pytorch"], "operator": ["conv2d", "softmax"], "runtime": ["litert", "onnxruntime(optimization=basic)"]}
+    made = make_plan(grid, facts=facts, probes={"count": 7, "seed": 3})
+    reasons = [planned.reason for planned in made.cells]
+    no_way = "pytorch exports no saved_model or tflite, which litert needs"
+    assert sorted(filter(None, reasons)) == sorted([no_way, "pytorch builds no softmax", "pytorch builds no softmax"])
+    assert kinds(made) == {"probe": 5}
+    planned = next(each for each in made.cells if each.cell.framework == "tensorflow" and each.cell.base("runtime") == "onnxruntime")
+    assert planned.stages.keys() == {"probe"}
+    settings = made.stages[planned.stages["probe"]].settings
+    assert (settings["count"], settings["seed"], settings["format"], settings["operator"]) == (7, 3, "onnx", "conv2d")
+    assert settings["runtime"]["options"] == {"optimization": "basic"}
+    assert planned.params["probes_count"] == 7
+    assert not planned.params.keys() & {"dataset", "architecture", "recipe", "seed", "attack"}
