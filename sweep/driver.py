@@ -15,7 +15,7 @@ import yaml
 from rich.console import Console
 
 from sweep import facts, schema, summary, variants
-from sweep.axes import NOTHING
+from sweep.axes import NOTHING, OWN_INPUTS
 from sweep.cache import cache_folder
 from sweep.campaign import Campaign
 from sweep.errors import BrokenOff, ConfigError, StoreUnavailable, SweepError
@@ -23,6 +23,7 @@ from sweep.execution import prepared_data
 from sweep.host import cpus, gpus, local_host
 from sweep.interrupts import deaf
 from sweep.ledger import Ledger, StoreAddress
+from sweep.own_inputs import input_type
 from sweep.plan import Host, Plan, PreparedData
 from sweep.planning import make
 from sweep.progress import Costs, View
@@ -79,7 +80,8 @@ def run(sweep: schema.Sweep, ray_address: str | None, plan_only: bool, console: 
     with contextlib.ExitStack() as stack:
         starting = stack.enter_context(ThreadPoolExecutor(1)).submit(Ledger, store)  # MLflow takes seconds to load
         stack.callback(lambda: starting.exception() or starting.result().close())
-        data = {name: _found(sweep, name, cache, console) for name in sorted({name for grid in sweep.grid for name in grid.dataset})}
+        names = {name for grid in sweep.grid for name in grid.dataset} - {NOTHING}
+        data = {name: _found(sweep, name, cache, console) for name in sorted(names)}
         known = facts.gather(cache, _wanted(sweep))
         for line in known.broken_toolchains():
             console.print(line, soft_wrap=True)
@@ -189,7 +191,8 @@ def _machines(sweep: schema.Sweep, store: StoreAddress, ray_address: str | None,
 
 def _found(sweep: schema.Sweep, name: str, cache: Path, console: Console) -> FoundData:
     wanted = sweep.data.get(name, schema.Data())
-    path = wanted.path and str(Path(wanted.path).absolute())  # actors work in other folders
+    own = name if OWN_INPUTS.fullmatch(name) else None
+    path = (wanted.path or own) and str(Path(wanted.path or name).absolute())  # actors work in other folders
     try:
         prepared, parts = prepared_data(name, path, wanted.allow_subset, wanted.settings, cache)
     except (ValueError, OSError) as error:
@@ -198,7 +201,9 @@ def _found(sweep: schema.Sweep, name: str, cache: Path, console: Console) -> Fou
     console.print(f"{name}: {found}", soft_wrap=True)
     record = {field: value if isinstance(value, int | list | tuple) else str(value) for field, value in asdict(prepared).items()}
     return FoundData(
-        PreparedData(name, prepared.digest, parts.digest, prepared.shape, len(prepared.classes), prepared.vocabulary),
+        PreparedData(
+            name, prepared.digest, parts.digest, prepared.shape, len(prepared.classes), prepared.vocabulary, input_type(prepared)
+        ),
         DataOrder(
             name, path, wanted.allow_subset, prepared.digest, parts.digest, prepared.source_kind, tuple(sorted(wanted.settings.items()))
         ),
@@ -211,7 +216,8 @@ def _wanted(sweep: schema.Sweep) -> dict[str, set[str]]:
     frameworks = {value for grid in sweep.grid for value in grid.framework}
     frameworks |= {value for value in (sweep.same_weights_from, sweep.transplant_via, sweep.trace.against) if value}
     runtimes = {variants.base(value) for grid in sweep.grid for value in grid.runtime} | {sweep.measure.reference}
-    return {"frameworks": frameworks - {NOTHING}, "runtimes": runtimes}
+    models = {value for grid in sweep.grid for value in grid.model} - {NOTHING}
+    return {"frameworks": frameworks - {NOTHING}, "runtimes": runtimes, "models": models}
 
 
 def _usable(plan: Plan, finished: dict[str, Finished], ledger: Ledger) -> dict[str, Finished]:

@@ -14,7 +14,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from sweep import hostlock, toolchain
+from sweep import hostlock, own_inputs, toolchain
+from sweep.axes import OWN_INPUTS
 from sweep.contracts import Bench
 from sweep.data import Prepared, Splits, prepare, splits
 from sweep.errors import STAGE_FAILURE, DataUnavailable, Raised, StageFailed
@@ -143,7 +144,10 @@ class Site:
 def prepared_data(
     name: str, path: str | None, allow_subset: bool, settings: Mapping[str, int], cache: Path
 ) -> tuple[Prepared, Splits]:
-    """A data set with its index lists; the attack list covers the whole test set, so that any number of examples is a prefix of it."""
+    """A data set, or a user's own inputs, with its index lists; the attack list covers the whole test set, so that any number of examples
+    is a prefix of it."""
+    if OWN_INPUTS.fullmatch(name):
+        return own_inputs.prepare(path or name, cache)
     prepared = prepare(name, path=path, allow_subset=allow_subset, settings=settings, cache=cache / "data")
     return prepared, splits(read_labels(str(prepared.folder), "train"), prepared.n_test, attack=prepared.n_test)
 

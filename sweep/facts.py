@@ -11,9 +11,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from sweep import attacks, sources, toolchain
+from sweep import attacks, own_model, sources, toolchain
 from sweep.axes import NATIVE
 from sweep.errors import ConfigError, StageFailed, nearest
+from sweep.own_model import OwnModel
 from sweep.toolchain import DEFAULT, KINDS, Offer, Toolchain
 from sweep.workers import Limits, Pool, Shape
 
@@ -27,7 +28,7 @@ Modules = dict[str, list[str]]
 class Component:
     """A framework or runtime as one toolchain has it; `missing` says why it can't be used, "" where it can."""
 
-    kind: str  # `frameworks` or `runtimes`
+    kind: str  # `frameworks`, `runtimes` or `formats`
     name: str  # the value on the grid's axis, with its version where one is said
     module: str
     toolchain: str
@@ -46,6 +47,8 @@ class Facts:
     runtimes: Mapping[str, Component]
     attacks: Component  # the library that all attacks come from
     exporters: Mapping[tuple[str, str], Component] = field(default_factory=dict)  # by module and format, in other toolchains than its own
+    formats: Mapping[str, Component] = field(default_factory=dict)  # of users' own models, where a sweep has some
+    models: Mapping[str, OwnModel] = field(default_factory=dict)  # by the value of the axis
 
     def exporter(self, framework: Component, target: str) -> Component | None:
         """What writes a framework's models in a format: the framework itself, or its module in another toolchain."""
@@ -66,14 +69,15 @@ class Facts:
 
 
 def gather(cache: Path, wanted: Mapping[str, Iterable[str]]) -> Facts:
-    """The facts of the default toolchain's components and of the wanted ones, by kind (`frameworks`, `runtimes`).
+    """The facts of the default toolchain's components and of the wanted ones, by kind (`frameworks`, `runtimes`, `models`).
 
     A toolchain that is not there, or dies or hangs on import, makes its components missing, with the reason. Raises ConfigError for a
     version that the default toolchain does not have.
     """
     offered = {kind: _offers(kind, wanted.get(kind, ())) for kind in KINDS}
     exporting = _exporting({offer.module for offer in offered["frameworks"].values()}) if set(wanted.get("runtimes", ())) - {NATIVE} else {}
-    asked: dict[str, Modules] = {DEFAULT: {}}
+    models = {path: own_model.recognise(path) for path in sorted(wanted.get("models", ()))}
+    asked: dict[str, Modules] = {DEFAULT: {"formats": sorted(set(models.values()))} if models else {}}
     for kind, offers in [*((kind, list(offers.values())) for kind, offers in offered.items()), ("frameworks", list(exporting.values()))]:
         for offer in offers:
             modules = asked.setdefault(offer.toolchain, {}).setdefault(kind, [])
@@ -90,6 +94,10 @@ def gather(cache: Path, wanted: Mapping[str, Iterable[str]]) -> Facts:
     facts = Facts(
         **kinds,
         attacks=_component("attacks", library.module, library, described[DEFAULT]["packages"][library.module]),
+        formats={
+            name: _component("formats", name, Offer(DEFAULT, name), entry) for name, entry in described[DEFAULT].get("formats", {}).items()
+        },
+        models=own_model.examined(models) if models else {},
         exporters={(offer.module, target): _exporter(offer, target, described) for (_module, target), offer in exporting.items()},
     )
     _check_versions(offered, facts)

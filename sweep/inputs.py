@@ -4,15 +4,19 @@ import os
 
 import numpy as np
 
+UNLABELLED = -2
+"""In the place of a label where a user's own inputs have none; no class and no `metrics.NO_PREDICTION`."""
+
 
 def read_inputs(folder, part, indices=None):
-    """Inputs of `train` or `test`, all or those at `indices`: images float32 (N, H, W, C) in [0, 1], or token ids int32 (N, T).
+    """Inputs of `train` or `test`, all or those at `indices`: images float32 (N, H, W, C) in [0, 1], token ids int32 (N, T), or a
+    user's own as they are.
 
     Reads only what is asked for.
     """
     stored = _array(folder, "x_" + part)
     chosen = stored if indices is None else stored[indices]
-    if stored.dtype == np.int32:
+    if stored.dtype != np.uint8:
         return np.array(chosen)
     images = np.array(chosen, dtype=np.float32)
     images /= np.float32(255)

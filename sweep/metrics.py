@@ -41,22 +41,24 @@ def margins(logits):
     return found
 
 
-def evaluation(logits, labels):
-    """Metrics of a model on labelled inputs.
+def evaluation(logits, labels=None):
+    """Metrics of a model on inputs, labelled or not.
 
     eval_n               inputs
-    accuracy             share whose prediction is the label
+    accuracy             share whose prediction is the label; absent without labels
     nan_outputs          inputs with an invalid output: a NaN or an infinity among the logits
     unique_predictions   how many classes were predicted at all; 1 is a degenerate model
     """
     predicted = predictions(logits)
-    _check_length("labels", labels, logits)
-    return {
+    found = {
         "eval_n": len(predicted),
-        "accuracy": float(np.mean(predicted == labels)),
         "nan_outputs": int(np.sum(~_valid(logits))),
         "unique_predictions": len(np.unique(predicted[predicted != NO_PREDICTION])),
     }
+    if labels is not None:
+        _check_length("labels", labels, logits)
+        found["accuracy"] = float(np.mean(predicted == labels))
+    return found
 
 
 def parity(logits, source_logits):

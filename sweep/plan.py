@@ -30,6 +30,7 @@ class PreparedData:
     shape: tuple[int, ...]
     classes: int
     vocabulary: int | None = None  # of texts
+    dtype: str = "float32"  # of the inputs, as models get them
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from sweep.grid import Cell, DatasetFacts, expand, layers_of
 from sweep.plan import TRANSFER, WHITE_BOX, Host, Plan, PlannedCell, PreparedData, digest
 from sweep.schema import Sweep
 from sweep.staging import Staging
-from sweep.support import UNAVAILABLE, route, trainable, unsupported, unsupported_operator
+from sweep.support import UNAVAILABLE, own_route, route, trainable, unsupported, unsupported_model, unsupported_operator
 
 VERSIONS = ("framework_version", "runtime_version")
 
@@ -47,7 +47,33 @@ class _Planner:
         self._layers: dict[tuple[str, str], Layers | ValueError] = {}
 
     def cell(self, cell: Cell) -> PlannedCell:
-        return self._operator(cell) if cell.kind == "operator" else self._network(cell)
+        return {"operator": self._operator, "model": self._own_model, "architecture": self._network}[cell.kind](cell)
+
+    def _own_model(self, cell: Cell) -> PlannedCell:
+        """A user's own file in place of what a framework trained."""
+        data, runtime = self.data[cell.dataset], self.facts.runtimes[cell.base("runtime")]
+        model = self.facts.models[cell.model]
+        own = self.facts.formats[model.format]
+        params = cell.axes() | self._options(cell, runtime) | {
+            "model_format": model.format, "model_digest": model.details.get("digest", "")[:12], "dataset_digest": data.digest[:12],
+            "framework_version": own.version, "runtime_version": runtime.version or own.version,
+            "threads": self.sweep.threads, "eval_examples": self.staging.test_examples(cell) or "all",
+        }
+        versionless = digest({name: value for name, value in params.items() if name not in VERSIONS})
+        if reason := unsupported_model(cell, self.facts, data.shape, data.dtype):
+            return PlannedCell(cell, versionless if reason.startswith(UNAVAILABLE) else digest(params), reason, {}, params)
+        add, way = self.staging, own_route(own, runtime)
+        assert way is not None, "a cell without a route is a skip"
+        stages = {"source": add.adopt(cell)}
+        stages["source_evaluation"] = add.source_evaluation(cell, stages["source"])
+        stages["model"] = add.deployed_own(cell, stages["source"], runtime, cell.quantization, way)
+        stages["evaluation"] = add.evaluate(cell, stages["model"], runtime, stages["source_evaluation"])
+        if self._measured(cell):
+            stages["measurement"] = add.measure(cell, stages["model"], stages["source"], runtime, None)
+        return PlannedCell(cell, digest(params), None, stages, params | {"route": way.name}, replaces=versionless)
+
+    def _measured(self, cell: Cell) -> bool:
+        return self.sweep.measure.enabled and bool(components.load("devices", cell.device).FACTS["latency"])
 
     def _operator(self, cell: Cell) -> PlannedCell:
         """An operator's probes are one stage, on the way that a model of the framework would take to the runtime."""
@@ -120,7 +146,7 @@ class _Planner:
             stages["trace"] = add.compare_traces(cell, layers)
         stages["model"] = add.deployed(cell, stages["source"], runtime, cell.quantization, way)
         stages["evaluation"] = add.evaluate(cell, stages["model"], runtime, stages["source_evaluation"])
-        if self.sweep.measure.enabled and components.load("devices", cell.device).FACTS["latency"]:
+        if self._measured(cell):
             stages["measurement"] = add.measure(cell, stages["model"], stages["source"], runtime, layers)
         access = None
         if cell.attack != NO_ATTACK:

@@ -12,8 +12,9 @@ from sweep.grid import Cell
 from sweep.plan import TRANSFER, WHITE_BOX, Host, PreparedData, Stage, digest
 from sweep.schema import Sweep
 from sweep.settings import conversion_options, framework_options, serving_options
-from sweep.support import TRANSPLANT, Route, route, way_round
+from sweep.support import TRANSPLANT, Route, own_route, route, way_round
 
+OWN_REFERENCE_EXAMPLES = 16
 DRAWS = 3
 TRACED = [
     (NO_CONTROL, NO_CONTROL, 0), *((f"{ONE_ULP}_{draw}", ONE_ULP, draw) for draw in range(DRAWS)), (FLOAT64, FLOAT64, 0),
@@ -101,9 +102,14 @@ class Staging:
             return source
         if way.name.startswith(TRANSPLANT):
             source = self._transplant(cell, source, way.exporter.name)
-        settings = self._framework(way.exporter, converts=True) | {"step": "export", "format": way.target, "seed": cell.seed}
+        settings = self._framework(way.exporter, converts=True) | {
+            "step": "export", "format": way.target, "adopted": False, "seed": cell.seed,
+        }
         label = f"{self.stages[source].label} to {way.target}"
         exported = self._add("convert", settings, {"model": source}, label, (_source_of(way.exporter),))
+        return self._deploy(cell, source, exported, runtime, quantization)
+
+    def _deploy(self, cell: Cell, source: str, exported: str, runtime: Component, quantization: str) -> str:
         row, options = conversion_options(runtime, quantization)
         settings = self._runtime(runtime, {}, converts=True) | {
             "step": "deploy", "quantization": row, "quantization_options": options, "seed": cell.seed,
@@ -122,7 +128,7 @@ class Staging:
             "device": cell.device,
             "examples": self.test_examples(cell),
             "exact": exact,
-            "reference_examples": self.sweep.evaluate.reference_examples if exact == "computed" else 0,
+            "reference_examples": self._reference_examples(cell) if exact == "computed" else 0,
             "quantization": row,
             "quantization_options": options,
             "seed": cell.seed,
@@ -130,7 +136,7 @@ class Staging:
         inputs = {"model": model}
         if source is not None:
             inputs["source"] = source
-            if row != FLOAT32:
+            if row != FLOAT32 and cell.kind == "architecture":
                 inputs["simulated"] = self._simulate(cell, source, row, options)
         label = f"{self.stages[model].label} on {cell.device}{_with(cell)}"
         return self._add("evaluate", settings, inputs, label, self._modules(cell, runtime))
@@ -145,7 +151,8 @@ class Staging:
         model = self.stages[evaluation].inputs["model"]
         return self._add("simulate", settings, {"model": model, "evaluation": evaluation}, f"{self.stages[model].label} in {row}", ())
 
-    def measure(self, cell: Cell, model: str, source: str, runtime: Component, layers: Layers) -> str:
+    def measure(self, cell: Cell, model: str, source: str, runtime: Component, layers: Layers | None) -> str:
+        """`layers`: None for a user's own model."""
         reference = self.facts.runtimes[self.sweep.measure.reference]
         way = None if reference.missing else self.route(cell, reference, layers)
         plain = replace(cell, runtime=reference.name)
@@ -161,7 +168,8 @@ class Staging:
         }
         inputs = {"model": model}
         if way is not None:
-            inputs["reference"] = self.deployed(cell, source, reference, FLOAT32, way)
+            deploy = self.deployed_own if layers is None else self.deployed
+            inputs["reference"] = deploy(cell, source, reference, FLOAT32, way)
         label = f"{self.stages[model].label} on {cell.device}{_with(cell)}"
         return self._add("measure", settings, inputs, label, self._modules(cell, runtime, _source_of(reference)))
 
@@ -203,15 +211,44 @@ class Staging:
         modules = (_source_of(way.exporter), _source_of(runtime), f"sweep.operators.{cell.operator}")
         return self._add("probe", settings, {}, label, modules)
 
+    def adopt(self, cell: Cell) -> str:
+        """A user's own model file as a model folder."""
+        model = self.facts.models[cell.model]
+        settings = self._component(self.facts.formats[model.format], converts=True) | self._dataset(cell) | {
+            "path": model.path, "format": model.format, "digest": model.details["digest"], "threads": self.sweep.threads,
+        }
+        return self._add("adopt", settings, {}, cell.model, (f"sweep.formats.{model.format}",))
+
+    def deployed_own(self, cell: Cell, source: str, runtime: Component, quantization: str, way: Route) -> str:
+        """A user's own model as the runtime opens it."""
+        if way.target == NATIVE:
+            return source
+        exported = source
+        if way.target != self.facts.models[cell.model].format:
+            settings = self._component(way.exporter, converts=True) | {
+                "step": "export", "format": way.target, "adopted": True, "seed": cell.seed,
+            }
+            label = f"{self.stages[source].label} to {way.target}"
+            exported = self._add("convert", settings, {"model": source}, label, (_source_of(way.exporter),))
+        return self._deploy(cell, source, exported, runtime, quantization)
+
     def native(self) -> Component:
         """The runtime that opens frameworks' own formats."""
         return next(runtime for runtime in self.facts.runtimes.values() if not runtime.missing and NATIVE in runtime.facts["accepts"])
 
-    def route(self, cell: Cell, runtime: Component, layers: Layers) -> Route | None:
+    def route(self, cell: Cell, runtime: Component, layers: Layers | None) -> Route | None:
+        """`layers`: None for a user's own model."""
+        if layers is None:
+            return own_route(self.facts.formats[self.facts.models[cell.model].format], runtime)
         return route(self.facts.frameworks[cell.framework], runtime, layers, way_round(self.sweep, self.facts), self.facts)
 
     def test_examples(self, cell: Cell) -> int | None:
         return self.sweep.training(cell.dataset, cell.architecture).test_examples or self.sweep.evaluate.examples
+
+    def _reference_examples(self, cell: Cell) -> int:
+        """A user's own file in double precision runs input by input in plain Python."""
+        wanted = self.sweep.evaluate.reference_examples
+        return min(wanted, OWN_REFERENCE_EXAMPLES) if cell.kind == "model" else wanted
 
     def _add(
         self, kind: str, settings: dict[str, Any], inputs: dict[str, str], label: str, modules: tuple[str, ...], gpu: bool = False
@@ -234,7 +271,12 @@ class Staging:
     def _serving(self, cell: Cell, runtime: Component) -> dict[str, Any]:
         """A runtime as it serves a cell's model: a framework's own runs where the framework is."""
         settings = self._runtime(runtime, cell.settings("runtime"))
-        return settings | {"toolchain": self.facts.frameworks[cell.framework].toolchain} if runtime is self.native() else settings
+        if runtime is not self.native():
+            return settings
+        if cell.kind == "model":
+            own = self.facts.formats[self.facts.models[cell.model].format]
+            return settings | {"toolchain": own.toolchain, "lock": own.lock}
+        return settings | {"toolchain": self.facts.frameworks[cell.framework].toolchain}
 
     def _component(self, component: Component, converts: bool) -> dict[str, Any]:
         found = {
@@ -251,7 +293,10 @@ class Staging:
 
     def _modules(self, cell: Cell, runtime: Component, *further: str) -> tuple[str, ...]:
         """The modules that open a model on the cell's device; a framework's own where it serves itself."""
-        own = (_source_of(self.facts.frameworks[cell.framework]),) if runtime is self.native() else ()
+        own: tuple[str, ...] = ()
+        if runtime is self.native():
+            named = cell.kind == "model"
+            own = (f"sweep.formats.{self.facts.models[cell.model].format}" if named else _source_of(self.facts.frameworks[cell.framework]),)
         return (f"sweep.devices.{cell.device}", f"sweep.runtimes.{runtime.module}", *own, *further)
 
 

@@ -9,6 +9,7 @@ from sweep.contracts import Layers
 from sweep.facts import Component, Facts
 from sweep.grid import Cell
 from sweep.layers import resolved
+from sweep.own_model import check_inputs
 from sweep.schema import Sweep
 
 TRANSPLANT = "transplant:"
@@ -37,6 +38,16 @@ def route(framework: Component, runtime: Component, layers: Layers, via: Compone
     for target in accepts:
         if target != NATIVE and (exporter := facts.exporter(via, target)):
             return Route(TRANSPLANT + via.name, exporter, target)
+    return None
+
+
+def own_route(own: Component, runtime: Component) -> Route | None:
+    """The route of a user's own model, None where there is none: as it is where the runtime accepts that, else by the format's exports."""
+    if NATIVE in runtime.facts["accepts"]:
+        return Route(NATIVE, own, NATIVE)
+    for target in own.facts["exports"]:
+        if target in runtime.facts["accepts"]:
+            return Route(runtime.facts["accepts"][target], own, target)
     return None
 
 
@@ -70,6 +81,26 @@ def unsupported_operator(cell: Cell, facts: Facts) -> str | None:
     if cell.operator not in framework.facts.get("operators", ()):
         return f"{framework.name} builds no {cell.operator}"
     return _served(cell, framework, runtime, route(framework, runtime, [], None, facts), facts)
+
+
+def unsupported_model(cell: Cell, facts: Facts, shape: Sequence[int], dtype: str) -> str | None:
+    """Why a user's own model can't run on inputs of this shape (without the batch) and type, None if it can."""
+    model, runtime = facts.models[cell.model], facts.runtimes[cell.base("runtime")]
+    own = facts.formats[model.format]
+    for kind, component in (("format", own), ("runtime", runtime)):
+        if component.missing:
+            return unavailable(kind, component)
+    if model.failure_class:
+        return f"{model.failure_class}: {model.message}"
+    if reason := check_inputs(model, tuple(shape), dtype):
+        return reason
+    if cell.attack != NO_ATTACK:
+        return f"{cell.attack} needs a framework's gradients, and {cell.model} is a file"
+    if own_route(own, runtime) is None:
+        return f"{own.name} can't be given on as {' or '.join(runtime.facts['accepts'])}, which {runtime.name} needs"
+    if cell.base("quantization") not in runtime.facts["quantizations"]:
+        return f"{runtime.name} has no {cell.base('quantization')}"
+    return settings.without(runtime, cell.settings("runtime"), cell.quantization)
 
 
 def unavailable(kind: str, component: Component) -> str:

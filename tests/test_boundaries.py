@@ -35,11 +35,13 @@ ORDER = (
     {"host", "records"},
     {"plan", "runtimes", "work"},
     {"support"},
+    {"own_inputs"},
     {"data", "datasets", "devices", "frameworks", "grid"},
     {"contracts", "settings"},
     {"facts", "installation"},
+    {"own_model"},
     {"lifeline", "paper", "stages", "workers"},
-    {"architectures", "config", "diagnosis", "worker"},
+    {"architectures", "config", "diagnosis", "probing", "worker"},
     {"schema"},
     {"checks", "hypotheses", "initial"},
     {"parity", "toolchain"},
@@ -51,7 +53,7 @@ ORDER = (
 )
 LEVEL = {name: number for number, names in enumerate(ORDER) for name in names}
 WORKER_SIDE = {
-    "worker", "stages", "frameworks", "runtimes", "formats", "operators", "parity", "allowance", "simulation", "architectures", "attacks", "components", "contracts", "energy", "epoch", "estimator",
+    "worker", "stages", "frameworks", "runtimes", "formats", "operators", "parity", "allowance", "simulation", "quantization", "architectures", "attacks", "components", "contracts", "energy", "epoch", "estimator",
     "diagnosis", "hypotheses", "inputs", "initial", "layers", "memory", "metrics", "reference", "timing",
 }
 SHARED_MODULES = ("layers", "components", "epoch", "inputs", "initial", "reference", "metrics", "timing", "memory", "energy")
@@ -131,7 +133,7 @@ def test_ray_and_mlflow_each_have_their_place():
 
 
 def test_frameworks_are_imported_by_their_own_modules_alone():
-    own = ("sweep.frameworks.", "sweep.runtimes.", "sweep.estimator")
+    own = ("sweep.frameworks.", "sweep.runtimes.", "sweep.formats.", "sweep.estimator")
     assert [
         f"{module} imports {name}"
         for module, path in modules().items() if not module.startswith(own)

@@ -80,17 +80,29 @@ def test_it_trains_and_takes_over_weights(definition: Definition, ready: list[De
 
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
-@pytest.mark.parametrize("definition", DEFINITIONS, ids=lambda definition: definition.name)
-def test_all_of_them_do(definition: Definition, ready: list[Definition], request: pytest.FixtureRequest) -> None:
-    """The same, of the toolchains that the default suite found missing too: here `ready` has installed them."""
-    test_it_trains_and_takes_over_weights(definition, ready, request)
+@pytest.mark.parametrize("definition", [each for each in DEFINITIONS if each.frameworks], ids=lambda definition: definition.name)
+def test_its_frameworks_keep_the_contract_in_their_own_interpreter(definition: Definition, ready: list[Definition]) -> None:
+    pytest_in(definition, "test_frameworks.py")
+
+
+@pytest.fixture(scope="module")
+def exported(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Networks that the frameworks of the default toolchain have trained and exported."""
+    folder = tmp_path_factory.mktemp("exported")
+    command = [sys.executable, str(ROOT / "tests" / "contract" / "exported.py"), str(folder)]
+    subprocess.run(command, check=True, env=os.environ | ENVIRONMENT)
+    return folder
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
-@pytest.mark.parametrize("definition", DEFINITIONS, ids=lambda definition: definition.name)
-def test_its_frameworks_keep_the_contract_in_their_own_interpreter(definition: Definition, ready: list[Definition]) -> None:
-    """The contract tests, in the toolchain's Python; pytest lies beside the environment, not in it."""
+@pytest.mark.parametrize("definition", [each for each in DEFINITIONS if each.runtimes], ids=lambda definition: definition.name)
+def test_its_runtimes_keep_the_contract_in_their_own_interpreter(definition: Definition, ready: list[Definition], exported: Path) -> None:
+    pytest_in(definition, "test_runtimes.py", SWEEP_EXPORTED=str(exported))
+
+
+def pytest_in(definition: Definition, file: str, **variables: str) -> None:
+    """Contract tests in the toolchain's Python; pytest lies beside the environment, not in it."""
     beside = cache_folder() / "toolchains" / f"pytest-{definition.python}"
     if not (beside / "pytest").exists():
         subprocess.run([str(definition.interpreter()), "-m", "pip", "install", "--quiet", "--target", str(beside), "pytest"], check=True)
@@ -98,8 +110,8 @@ def test_its_frameworks_keep_the_contract_in_their_own_interpreter(definition: D
     path = os.pathsep.join([environment["PYTHONPATH"], str(beside)])
     command = [definition.interpreter(), "-m", "pytest", "-q", "-p", "no:cacheprovider", "-c", os.devnull, "--noconftest", "--rootdir", ROOT]
     done = subprocess.run(
-        [*map(str, command), str(ROOT / "tests" / "contract" / "test_frameworks.py")], capture_output=True, text=True, cwd=ROOT,
-        env=os.environ | environment | {"PYTHONPATH": path, "OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1"},
+        [*map(str, command), str(ROOT / "tests" / "contract" / file)], capture_output=True, text=True, cwd=ROOT,
+        env=os.environ | environment | {"PYTHONPATH": path, "OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1"} | variables,
     )
     assert done.returncode == 0, done.stdout[-5000:] + done.stderr[-2000:]
     assert " passed" in done.stdout

@@ -11,6 +11,7 @@ from torch.nn import functional
 from sweep.epoch import EpochReport
 from sweep.frameworks import _pytorch_network as network
 from sweep.frameworks import _pytorch_onnx, _training
+from sweep.frameworks import _pytorch_operators as operators
 from sweep.frameworks._pytorch_parts import channels_last, inner
 
 FACTS = {
@@ -18,6 +19,8 @@ FACTS = {
     "converters": ["onnx", "onnxscript"],
     "exports": ["native", "onnx"],
     "layers": list(network.KINDS),
+    "operators": operators.FAMILIES,
+    "operators_together": 32,
     "own": {
         "batch_norm": {"epsilon": 1e-5, "momentum": 0.9},  # PyTorch counts the new share, 0.1
         "lstm": {"recurrent_activation": "sigmoid"},
@@ -65,6 +68,8 @@ def _device():
 count_parameters = network.count_parameters
 get_weights = network.get_weights
 set_weights = network.set_weights
+run_operator = operators.run
+export_operators = operators.export
 
 
 def train(model, images, labels, plan, permutations):

@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from sweep.epoch import EpochReport
 from sweep.frameworks import _tensorflow_network as network
+from sweep.frameworks import _tensorflow_operators as operators
 from sweep.frameworks import _training
 from sweep.frameworks._tensorflow_training import OPTIMIZERS, epoch_function
 
@@ -16,6 +17,8 @@ FACTS = {
     "converters": ["onnx", "tf2onnx"],
     "exports": ["native", "onnx", "saved_model"],
     "layers": list(network.KINDS),
+    "operators": operators.FAMILIES,
+    "operators_together": 1,
     "own": {
         "batch_norm": {"epsilon": 1e-3, "momentum": 0.99},
         "lstm": {"recurrent_activation": "sigmoid"},
@@ -60,6 +63,8 @@ def count_parameters(model):
 
 get_weights = network.get_weights
 set_weights = network.set_weights
+run_operator = operators.run
+export_operators = operators.export
 
 
 def train(model, images, labels, plan, permutations):

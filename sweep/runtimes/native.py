@@ -1,4 +1,4 @@
-"""The framework itself as the runtime: opens its own file. What a conversion is compared with."""
+"""The framework itself as the runtime, or what runs a user's own file: what a conversion is compared with."""
 
 import shutil
 from pathlib import Path
@@ -22,7 +22,7 @@ FACTS = {
 
 
 class Session:
-    """A model with the framework that runs it."""
+    """A model with the module that runs it: of a framework, or of a format."""
 
     def __init__(self, name, threads, framework, model):
         self.name = name
@@ -43,10 +43,14 @@ def convert(source, source_format, folder, quantization, calibration, settings):
 
 
 def open(path, threads, details):
-    """The model in details["framework"], which is configured for `threads` threads first, before anything else in this process.
+    """The model in details["framework"], which is configured for `threads` threads first, before anything else in this process; a user's
+    own, which has no list of layers, in its format's module.
 
     Raises ValueError that names the file where the framework can't read it.
     """
+    if details["layers"] is None:
+        own = components.load("formats", details["format"])
+        return Session(details["format"], threads, own, own.open(str(path), threads))
     framework = components.load("frameworks", details["framework"])
     framework.configure(threads)
     try:
@@ -62,5 +66,5 @@ def predict(session, images, batch_size=256):
 
 
 def describe(session):
-    """The framework and the threads it was configured for."""
+    """The framework or format, and the threads it was configured for."""
     return {"framework": session.name, "threads": session.threads}

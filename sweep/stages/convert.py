@@ -5,6 +5,7 @@ import time
 
 import numpy as np
 
+from sweep import components
 from sweep.inputs import read_inputs
 from sweep.stages.models import deployed_bytes, load_model, open_framework, open_runtime, read_details, write_details
 
@@ -19,6 +20,11 @@ def run(settings, model, data, out):
 
 
 def _export(settings, folder, _data, out):
+    if settings["adopted"]:
+        details = read_details(folder)
+        own = components.load("formats", settings["module"])
+        file = own.export(os.path.join(folder, details["file"]), settings["format"], out, details)
+        return dict(details, format=settings["format"], file=file)
     framework = open_framework(settings)
     model, details = load_model(framework, folder)
     file = framework.export(model, details["layers"], settings["format"], out)

@@ -4,7 +4,7 @@ import os
 
 import numpy as np
 
-from sweep import reference
+from sweep import components, reference
 from sweep.inputs import read_inputs
 from sweep.stages.models import indices, open_runtime, open_session, read_details, read_weights
 
@@ -31,8 +31,19 @@ def run(settings, model, data, out):
     np.save(os.path.join(out, "again.npy"), runtime.predict(session, inputs[:BATCH], batch))
     if settings["reference_examples"]:
         few = inputs[: settings["reference_examples"]]
-        np.save(os.path.join(out, "exact.npy"), reference.logits(read_details(model)["layers"], read_weights(model), few))
+        exact = _exact(model, few)
+        if exact is not None:
+            np.save(os.path.join(out, "exact.npy"), exact)
     return {"metrics": {}, "runs": runtime.describe(session)}
+
+
+def _exact(model, inputs):
+    """Outputs in double precision; None for a user's own file whose format has no such arithmetic."""
+    details = read_details(model)
+    if details["layers"] is not None:
+        return reference.logits(details["layers"], read_weights(model), inputs)
+    own = components.load("formats", details["format"])
+    return own.predict64(os.path.join(model, details["file"]), inputs) if own.FACTS["float64"] else None
 
 
 def predict(settings, model, arrays_file, out):
@@ -46,5 +57,5 @@ def predict(settings, model, arrays_file, out):
 def _session(settings, model):
     """The open model, its runtime, and the batch to evaluate with: one by one where ranges are taken over a batch, as on the device."""
     runtime, details = open_runtime(settings), read_details(model)
-    batch = 1 if details.get("quantization") in runtime.FACTS["batch_dependent"] else BATCH
+    batch = 1 if details.get("quantization") in runtime.FACTS["batch_dependent"] or details.get("batch") == 1 else BATCH
     return open_session(runtime, settings, model, details), runtime, batch

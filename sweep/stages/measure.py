@@ -20,7 +20,7 @@ def prepare(settings, model, data):
     inputs = read_inputs(data["folder"], "test", indices(settings["throughput_batch"], data))
     one = np.ascontiguousarray(inputs[:1])
     runtime, details = open_runtime(settings), read_details(model)
-    if runtime.FACTS["distribution"] is None:  # the framework is the runtime; to import and set it up is not part of loading a model
+    if runtime.FACTS["distribution"] is None and details["layers"] is not None:  # the framework is the runtime; its set-up loads no model
         components.load("frameworks", details["framework"]).configure(settings["threads"])
     base = memory.reset_peak()
     started = time.perf_counter()

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from sweep import allowance, components, metrics, parity, quantization, simulation
-from sweep.inputs import read_labels
+from sweep.inputs import UNLABELLED, read_labels
 from sweep.stages.evaluate import CHECKED
 from sweep.stages.models import deployed_bytes, read_details
 from sweep.work import Outcome, Work, outcomes
@@ -19,6 +19,8 @@ FLIPS = ("index", "label", "prediction_source", "margin_source", "prediction", "
 PARITY_METRICS = {
     "tolerance_max": "parity_tolerance", "tolerance_p99": "parity_tolerance", "decided_disagreements": "parity_decided_disagreements",
     "clipped_outputs": "clipped_outputs", "ulps_max": "logit_diff_max_ulps", "correlation": "logit_correlation",
+    "disagreement": "disagreement", "difference_p50": "logit_diff_p50", "difference_p90": "logit_diff_p90",
+    "difference_p99": "logit_diff_p99", "difference_max": "logit_diff_max",
 }
 """Figures of a verdict that are a cell's too; parity.json has them all. A float row's tolerance is for the largest difference, an integer
 row's for the 99th percentile."""
@@ -31,32 +33,40 @@ def run(work: Work) -> Outcome:
     outcome = device.run(work.bench, "sweep.stages.evaluate:run", arguments)
     logits, index = np.load(work.folder / "logits.npy"), np.load(work.folder / "index.npy")
     labels = read_labels(work.data["folder"], "test", index)
-    found = metrics.evaluation(logits, labels) | {"model_size_bytes": deployed_bytes(work.inputs["model"])}
-    facts = {"degenerate": "one class"} if found["unique_predictions"] == 1 else {}
+    classes = _has_classes(work.inputs["model"])
+    found: dict[str, float] = {"eval_n": len(index), "model_size_bytes": deployed_bytes(work.inputs["model"])}
+    if classes:
+        found |= metrics.evaluation(logits, None if labels[0] == UNLABELLED else labels)
+    facts = {"degenerate": "one class"} if found.get("unique_predictions") == 1 else {}
     exact = work.folder / "exact.npy"
     if work.settings["exact"] == "source":  # equal weights have equal exact logits, and to compute them takes longer than all else
         shutil.copyfile(Path(work.inputs["source"]) / exact.name, exact)
-    if exact.exists():
+    if exact.exists() and classes:
         reference = np.load(exact)
         found["float32_error_max"] = metrics.float32_error(logits[: len(reference)], reference)
     if "source" in work.inputs:
         source = np.load(Path(work.inputs["source"]) / "logits.npy")
         allowed, limit = _allowance(work, source)
-        judged = parity.verdict(logits, source, allowed) | _steadiness(work.folder, logits, limit)
+        judged = parity.verdict(logits, source, allowed, classes=classes) | _steadiness(work.folder, logits, limit)
         (work.folder / "parity.json").write_text(json.dumps(judged, indent=1))
-        found |= metrics.parity(logits, source) | _figures(judged)
+        found |= _figures(judged)
         facts |= {"parity": judged["verdict"]} | _told(judged)
-        _write_flips(work.folder / "flips.csv", index, labels, source, logits)
-    outcomes.write(work.folder, metrics.outcome_columns(index, labels, logits))
+        if classes:
+            _write_flips(work.folder / "flips.csv", index, labels, source, logits)
+    if classes:
+        outcomes.write(work.folder, metrics.outcome_columns(index, labels, logits))
     return outcome | {"metrics": outcome["metrics"] | found, "facts": facts}
 
 
 def _allowance(work: Work, source: np.ndarray) -> tuple[allowance.Allowance, allowance.Allowance]:
     """What the row explains of a difference from the source, and what rounding in float32 does."""
     assert work.data is not None
-    exact = np.load(Path(work.inputs["source"]) / "exact.npy")
-    layers = read_details(work.inputs["model"])["layers"]
-    products = sum(layer["kind"] in simulation.PRODUCTS for layer in layers)
+    path, details = Path(work.inputs["source"]) / "exact.npy", read_details(work.inputs["model"])
+    exact = np.load(path) if path.exists() else None
+    if details["layers"] is None:
+        products = sum(details["operators"].values())
+    else:
+        products = sum(layer["kind"] in simulation.PRODUCTS for layer in details["layers"])
     row, options = quantization.ROWS[work.settings["quantization"]], work.settings["quantization_options"]
     simulated, calibration = None, None
     if "simulated" in work.inputs:
@@ -65,8 +75,14 @@ def _allowance(work: Work, source: np.ndarray) -> tuple[allowance.Allowance, all
         with np.load(work.data["splits"], allow_pickle=False) as splits:
             calibration = options["samples"] or len(splits["calibration"])
     how = simulation.arithmetic(row, options)
-    few = exact if simulated is None else exact[: len(simulated)]
+    few = exact if simulated is None or exact is None else exact[: len(simulated)]
     return allowance.of(how, source, few, simulated, products, calibration), allowance.float32(source, exact, products)
+
+
+def _has_classes(model: str) -> bool:
+    """Whether a model gives one value for each class; a user's own may give anything."""
+    shape = read_details(model)["output_shape"]
+    return shape is not None and len(shape) == 1 and shape[0] > 1
 
 
 def _steadiness(folder: Path, logits: np.ndarray, limit: allowance.Allowance) -> dict[str, Any]:
