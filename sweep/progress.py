@@ -96,7 +96,8 @@ class View:
         done: Counter[str] = Counter()
         failed: Counter[str] = Counter()
         for key, outcome in list(self._outcomes.items()):
-            (failed if outcome.status == FAILED else done)[self._plan.stages[key].kind] += 1
+            if outcome.failure_class != "upstream_failed":  # it never ran
+                (failed if outcome.status == FAILED else done)[self._plan.stages[key].kind] += 1
         return done, failed
 
     def _eta(self) -> str:

@@ -50,11 +50,21 @@ def _run(layers, rounded, inputs, how, stored, limits):
         given = [values[name] for name in layer["inputs"]] or [np.asarray(inputs, None if texts else np.float64)]
         if how.dynamic and layer["kind"] in PRODUCTS:
             given = [each_rounded(array) for array in given]
-        result = reference.apply(layer, reference.own_weights(layer, rounded), *given)
+        result = applied(layer, reference.own_weights(layer, rounded), given, how)
         if how.activations in HALF or layer["name"] in limits:
             result = activation(result, how.activations, limits.get(layer["name"])) if layer["name"] in stored and not texts else result
         values[layer["name"]] = result
     return values[layers[-1]["name"]]
+
+
+def applied(layer, own, given, how):
+    """A layer's output before it is stored. A normalisation is two operators, whose constants and whose difference are integers too."""
+    if layer["kind"] != "normalize" or how.dynamic or not how.activations.startswith("int"):
+        return reference.apply(layer, own, *given)
+    mean, factor = np.asarray(layer["mean"], np.float64), 1 / np.asarray(layer["std"], np.float64)
+    mean, factor = (_steps(constant, np.abs(constant).max() / (2 ** (bits(how.activations) - 1) - 1)) for constant in (mean, factor))
+    centred = given[0] - mean
+    return activation(centred, how.activations, (min(float(centred.min()), 0.0), max(float(centred.max()), 0.0))) * factor
 
 
 def stored_layers(layers):

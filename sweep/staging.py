@@ -220,16 +220,15 @@ class Staging:
         return self._add("adopt", settings, {}, cell.model, (f"sweep.formats.{model.format}",))
 
     def deployed_own(self, cell: Cell, source: str, runtime: Component, quantization: str, way: Route) -> str:
-        """A user's own model as the runtime opens it."""
+        """A user's own model as the runtime opens it. Its format writes what is handed on, in that same format too: with all weights in one
+        file, and nothing in it but the model."""
         if way.target == NATIVE:
             return source
-        exported = source
-        if way.target != self.facts.models[cell.model].format:
-            settings = self._component(way.exporter, converts=True) | {
-                "step": "export", "format": way.target, "adopted": True, "seed": cell.seed,
-            }
-            label = f"{self.stages[source].label} to {way.target}"
-            exported = self._add("convert", settings, {"model": source}, label, (_source_of(way.exporter),))
+        settings = self._component(way.exporter, converts=True) | {
+            "step": "export", "format": way.target, "adopted": True, "seed": cell.seed,
+        }
+        label = f"{self.stages[source].label} to {way.target}"
+        exported = self._add("convert", settings, {"model": source}, label, (_source_of(way.exporter),))
         return self._deploy(cell, source, exported, runtime, quantization)
 
     def native(self) -> Component:

@@ -5,7 +5,7 @@ import io
 import shlex
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from rich.console import Console
 from rich.table import Table
@@ -18,6 +18,28 @@ from sweep.records import FAILED, OK, SKIPPED, CellRecord, Finished
 
 SHOWN_ROWS = 200
 REASONS = 12
+
+
+class Figure(NamedTuple):
+    """A column of the table at the end."""
+
+    title: str
+    metric: str
+    digits: int
+    factor: float = 1.0
+
+
+FIGURES = (
+    Figure("accuracy", "accuracy", 4), Figure("flips", "disagreement", 4), Figure("robust", "robust_accuracy", 3),
+    Figure("p50 ms", "latency_p50_ms", 4), Figure("ratio", "latency_ratio", 2), Figure("KB", "model_size_bytes", 0, 1e-3),
+    Figure("right", "probes_right", 0), Figure("wrong", "probes_wrong", 0), Figure("unsupported", "probes_unsupported", 0),
+    Figure("crashed", "probes_crashed", 0),
+)
+WORDS = ("route", "status", "parity", "found")
+FINDINGS = ("diagnosis", "deployed_diagnosis", "training", "faults")
+"""Tags that say what was found out; shown where that is something."""
+
+NOTHING_FOUND = ("", "no fault", "not run")
 
 
 def print_plan(console: Console, name: str, plan: Plan, usable: Mapping[str, Finished], costs: Costs, slots: int) -> None:
@@ -94,26 +116,35 @@ def print_end(
 
 
 def _print_rows(console: Console, rows: Sequence[CellRecord]) -> None:
-    """One line a cell; axes that have one value all through are left out."""
+    """One line a cell; axes that have one value all through, and figures that no cell has, are left out."""
     if not rows:
         return
     axes = [axis for axis in AXES if len({row.params.get(axis) for row in rows}) > 1]
+    words = [name for name in WORDS if any(_word(row, name) for row in rows)]
+    figures = [figure for figure in FIGURES if any(figure.metric in row.metrics for row in rows)]
     table = Table(box=None, pad_edge=False)
-    words = (*axes, "route", "status", "parity")
-    for column in (*words, "accuracy", "flips", "robust", "p50 ms", "ratio", "KB"):
-        table.add_column(column, justify="left" if column in words else "right")
+    for column in (*axes, *words):
+        table.add_column(column)
+    for figure in figures:
+        table.add_column(figure.title, justify="right")
     for row in rows[:SHOWN_ROWS]:
-        figures = [
-            _figure(row, "accuracy", 4), _figure(row, "disagreement", 4), _figure(row, "robust_accuracy", 3),
-            _figure(row, "latency_p50_ms", 4), _figure(row, "latency_ratio", 2), _figure(row, "model_size_bytes", 0, 1e-3),
-        ]
-        status = row.tags["status"] if row.tags["status"] != FAILED else row.tags["failure_class"]
-        told = [*(row.params.get(axis, "") for axis in axes), row.params.get("route", ""), status, row.tags.get("parity", "")]
-        table.add_row(*map(str, told), *figures)
+        told = [*(row.params.get(axis, "") for axis in axes), *(_word(row, name) for name in words)]
+        table.add_row(*map(str, told), *(_number(row, figure) for figure in figures))
     console.print(table)
     if len(rows) > SHOWN_ROWS:
         console.print(f"and {len(rows) - SHOWN_ROWS} more; MLflow has them all")
 
 
-def _figure(row: CellRecord, metric: str, digits: int, factor: float = 1.0) -> str:
-    return f"{row.metrics[metric] * factor:.{digits}f}" if metric in row.metrics else ""
+def _word(row: CellRecord, name: str) -> str:
+    if name == "route":
+        return str(row.params.get("route", ""))
+    if name == "status" and row.tags["status"] == FAILED:
+        return row.tags["failure_class"]
+    if name == "found":
+        told = [row.tags[tag] for tag in FINDINGS if row.tags.get(tag, "").partition(",")[0] not in NOTHING_FOUND]
+        return "; ".join(told)
+    return row.tags.get(name, "")
+
+
+def _number(row: CellRecord, figure: Figure) -> str:
+    return f"{row.metrics[figure.metric] * figure.factor:.{figure.digits}f}" if figure.metric in row.metrics else ""

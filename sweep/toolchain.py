@@ -58,11 +58,12 @@ class Definition(BaseModel):
     runtimes: dict[str, str] = {}
     exports: dict[str, list[str]] = {}  # module of a framework -> formats that it writes here and nowhere else
     environment: dict[str, str] = {}
+    npm: str | None = None  # the package-lock.json of what npm installs, by the Node that is one of the pins; the file names it
 
     @property
     def lock(self) -> str:
         """Digest of everything that decides what is installed and how it is started."""
-        parts = [self.python, self.installer, self.pins, self.environment]
+        parts = [self.python, self.installer, self.pins, self.environment, *([self.npm] if self.npm else [])]
         return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
 
     def folder(self) -> Path:
@@ -111,6 +112,8 @@ def _read(path: Path) -> Definition:
     try:
         content = tomllib.loads(path.read_text())
         lines = [line.partition("#")[0].strip() for line in path.with_suffix(".lock").read_text().splitlines()]
+        if "npm" in content:
+            content["npm"] = (path.parent / str(content["npm"])).read_text()
         return Definition.model_validate({**content, "name": path.stem, "pins": [line for line in lines if line]})
     except ValidationError as error:
         first = error.errors(include_url=False)[0]

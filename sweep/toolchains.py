@@ -1,8 +1,8 @@
 """The command: `python -m sweep.toolchains list | install NAME... | check [NAME...]`.
 
 `list` shows every toolchain with its state, versions and size. `install` creates some (or `all`) from their locks, and checks them.
-`check` proves those that are installed by a forward pass of each framework. Exit status 0: all is well; 1: a toolchain does not work
-or can't be installed, each with a line; 2: bad input.
+`check` proves those that are installed by a forward pass of each framework, and by importing each runtime. Exit status 0: all is well;
+1: a toolchain does not work or can't be installed, each with a line; 2: bad input.
 """
 
 import argparse
@@ -84,14 +84,17 @@ def _checked(definition: Definition) -> dict[str, dict[str, object]]:
 
 
 def _value(definition: Definition, module: str) -> str:
-    """What a module is called on the axis, without a version."""
-    return toolchain.base(next(value for value, offered in definition.frameworks.items() if offered == module))
+    """What a module is called on the axis, without a version; one that only exports has its own name."""
+    offered = [*definition.frameworks.items(), *definition.runtimes.items()]
+    return toolchain.base(next((value for value, offers in offered if offers == module), module))
 
 
 def _tell(console: Console, name: str, checked: dict[str, dict[str, object]]) -> None:
     for module, found in checked.items():
-        off = f"logits are off by {found['difference']:.1e}, {found['tolerance']:.1e} is rounding"
-        console.print(f"{name}: {module} {found['version']} works; {off}", soft_wrap=True)
+        proof = "is there"
+        if "difference" in found:
+            proof = f"works; logits are off by {found['difference']:.1e}, {found['tolerance']:.1e} is rounding"
+        console.print(f"{name}: {module} {found['version']} {proof}", soft_wrap=True)
 
 
 def _chosen(verb: str, names: Sequence[str]) -> list[str]:

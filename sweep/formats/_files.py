@@ -78,13 +78,13 @@ def read_members(path, wanted):
 
 def damaged(path, error):
     """A ValueError that names the file, of what a library said of it."""
-    return ValueError("{}: {}".format(path, one_line(error)))
+    return ValueError("{}: {}".format(path, one_line(str(error).replace(str(path), "it") or type(error).__name__)))
 
 
-def one_line(error):
-    """What an exception says, on one line of at most 300 characters."""
-    text = " ".join(str(error).split()) or type(error).__name__
-    return text if len(text) <= 300 else text[:297] + "..."
+def one_line(text):
+    """An exception, or what it says, on one line of at most 400 characters."""
+    text = " ".join(str(text).split())
+    return text if len(text) <= 400 else text[:397] + "..."
 
 
 def _check_entries(path, entries):

@@ -21,16 +21,16 @@ _FLOATS = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16)
 _TYPE_ATTRIBUTES = ("to", "dtype")
 
 
-def predict(path, model, inputs, own):
-    """Outputs float64 (N, ...) of inputs (N, ...), one by one. `own` gives those of the model's own runtime.
+def predict(path, model, inputs, batch_size, own):
+    """Outputs float64 (N, ...) of inputs (N, ...). `own` gives those of the model's own runtime.
 
     Raises ValueError where the evaluator lacks an operator, or computes something else than that runtime.
     """
     try:
         few = inputs[:CHECKED]
-        single = _evaluated(ReferenceEvaluator(model, new_ops=OPERATORS), few)
+        single = _evaluated(ReferenceEvaluator(model, new_ops=OPERATORS), few, batch_size)
         in_double(model)
-        exact = _evaluated(ReferenceEvaluator(model, new_ops=OPERATORS), _widened(inputs))
+        exact = _evaluated(ReferenceEvaluator(model, new_ops=OPERATORS), _widened(inputs), batch_size)
     except Exception as error:  # the evaluator's exceptions have no common root
         raise ValueError("{} can't be evaluated in float64: {}".format(path, _files.one_line(error))) from error
     difference, rounding = _largest(own(few), exact[:CHECKED]), _largest(single, exact[:CHECKED])
@@ -41,10 +41,10 @@ def predict(path, model, inputs, own):
     return exact
 
 
-def _evaluated(evaluator, inputs):
+def _evaluated(evaluator, inputs, batch_size):
     name = evaluator.input_names[0]
-    outputs = [_arrays.joined(evaluator.run(None, {name: inputs[i:i + 1]}), 1, np.float64) for i in range(len(inputs))]
-    return np.concatenate(outputs)
+    batches = [inputs[i:i + batch_size] for i in range(0, len(inputs), batch_size)]
+    return np.concatenate([_arrays.joined(evaluator.run(None, {name: batch}), len(batch), np.float64) for batch in batches])
 
 
 def _widened(inputs):

@@ -4,8 +4,6 @@ batch norm, which takes older models for training ones; and the largest value of
 import numpy as np
 from onnx.reference.op_run import OpRun
 
-CHUNK_BYTES = 256 << 20
-
 
 class Conv(OpRun):
     def _run(self, x, w, b=None, auto_pad=None, dilations=None, group=None, kernel_shape=None, pads=None, strides=None):
@@ -58,11 +56,8 @@ def _correlate(x, w, groups, strides, dilations):
     windows = np.lib.stride_tricks.sliding_window_view(x[0], spans, axis=tuple(range(1, axes + 1)))
     steps = (slice(None),) + tuple(slice(None, None, stride) for stride in strides)
     windows = windows[steps + tuple(slice(None, None, dilation) for dilation in dilations)]
-    channels, filters = len(x[0]) // groups, len(w) // groups
-    size = windows.shape[1:1 + axes]
-    outputs = []
-    for group in range(groups):
-        part = windows[group * channels:(group + 1) * channels]
-        part = np.moveaxis(part, 0, axes).reshape(int(np.prod(size)), -1)  # (positions, channels x kernel)
-        outputs.append(part @ w[group * filters:(group + 1) * filters].reshape(filters, -1).T)
-    return np.concatenate(outputs, axis=1).T.reshape((1, len(w)) + tuple(size))
+    channels, size = len(x[0]) // groups, windows.shape[1:1 + axes]
+    windows = windows.reshape((groups, channels) + windows.shape[1:])
+    columns = np.moveaxis(windows, 1, axes + 1).reshape(groups, int(np.prod(size)), -1)  # (groups, positions, channels x kernel)
+    outputs = columns @ w.reshape(groups, len(w) // groups, -1).transpose(0, 2, 1)
+    return outputs.transpose(0, 2, 1).reshape((1, len(w)) + tuple(size))

@@ -20,8 +20,10 @@ FACTS = {
 }
 
 FILE = "model.onnx"
+EXACT_BATCH = 8  # the evaluator spends most of its time between operators; more would take much memory
 _IR_VERSION, _FIELDS_AFTER_IT = 0x08, (0x12, 0x1A, 0x22, 0x28, 0x32, 0x3A, 0x42)
 _VERSIONS = range(3, 64)  # a SavedModel's message starts with the same field, and a 1 in it
+_OWN_DOMAIN = ("", "ai.onnx")
 _ERRORS_ONLY = 3
 
 
@@ -49,9 +51,14 @@ def inspect(path):
     """What the file says of itself. Raises ValueError, one line: damaged, weights outside its folder, an opset or operator that the
     runtime doesn't have, or another number of inputs than one."""
     import onnx.checker
+    import onnx.defs
 
     _files.check_size(path)
     model = _load(path)
+    newest = onnx.defs.onnx_opset_version()
+    opset = max([entry.version for entry in model.opset_import if entry.domain in _OWN_DOMAIN] + [0])
+    if opset > newest:
+        raise ValueError("{} uses opset {}, and {} is the newest that is known here".format(path, opset, newest))
     beside = _beside(path, model)
     try:
         onnx.checker.check_model(str(path))
@@ -88,7 +95,7 @@ def predict64(path, inputs):
 
     session = open(path, 1)
     model = _load_whole(path)
-    return _onnx_float64.predict(path, model, inputs, lambda few: predict(session, few))
+    return _onnx_float64.predict(path, model, inputs, session.fixed_batch or EXACT_BATCH, lambda few: predict(session, few))
 
 
 def export(path, target, folder, details):

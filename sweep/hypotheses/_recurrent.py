@@ -152,7 +152,9 @@ def _reversed(layer, _own, _around):
         return _run(layer, view, values=view.inputs[0][:, ::-1])[0]
 
     yield "the sequence read backwards", lambda view: _told(layer, backwards(view))
-    if layer["return_sequences"]:
+    if not layer["return_sequences"]:
+        yield "the sequence read backwards, and the output at its last place, which is the first step's", lambda view: backwards(view)[:, 0]
+    else:
         yield "the sequence read backwards and its outputs turned round", lambda view: backwards(view)[:, ::-1]
         yield "its outputs turned round", lambda view: _run(layer, view)[0][:, ::-1]
 

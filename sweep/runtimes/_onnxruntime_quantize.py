@@ -11,7 +11,7 @@ import onnx
 import onnx.checker
 from onnx import TensorProto, numpy_helper
 from onnx.external_data_helper import uses_external_data
-from onnxconverter_common.float16 import convert_float_to_float16
+from onnxconverter_common.float16 import DEFAULT_OP_BLOCK_LIST, convert_float_to_float16
 from onnxruntime.quantization import CalibrationDataReader, CalibrationMethod, QuantFormat, QuantType, quantize_dynamic, quantize_static
 from onnxruntime.quantization.shape_inference import quant_pre_process
 
@@ -47,7 +47,12 @@ def write(source, target, quantization, calibration, settings):
         prepared = Path(folder) / "prepared.onnx"
         # Folds constants and batch norms into the weights first. Symbolic shapes are for transformers.
         quant_pre_process(str(source), str(prepared), skip_symbolic_shape=True)
-        found = list(weights.weighted(onnx.load(str(prepared))))
+        model = onnx.load(str(prepared))
+        without = _LOOPS + _WITHOUT.get(quantization, ())
+        unknown = ["{} {}".format(node.op_type, node.name or node.output[0]) for node in model.graph.node if node.op_type in without]
+        if unknown:
+            raise ValueError("{}: {} can't quantize {}".format(source, quantization, ", ".join(unknown)))
+        found = list(weights.weighted(model))
         if not found:
             raise ValueError("{} has no operator with constant weights to quantize".format(source))
         for weight in found:
@@ -57,11 +62,9 @@ def write(source, target, quantization, calibration, settings):
             _INTEGERS[quantization](prepared, target, calibration, settings)
         except ValueError as error:
             raise ValueError("{}: {}".format(source, " ".join(str(error).split()))) from error
-    quantized = onnx.load(str(target))
-    left = {weight.node.name or weight.node.output[0] for weight in weights.weighted(quantized)}
-    left |= {node.name or node.output[0] for node in quantized.graph.node if node.op_type in _LOOPS}
+    left = [weight.node.name or weight.node.output[0] for weight in weights.weighted(onnx.load(str(target)))]
     if left:
-        raise ValueError("{}: {} left {} unquantized".format(source, quantization, ", ".join(sorted(left))))
+        raise ValueError("{}: {} left {} unquantized".format(source, quantization, ", ".join(left)))
 
 
 def _float16(source):
@@ -73,7 +76,23 @@ def _float16(source):
     smallest = float(np.finfo(np.float16).smallest_subnormal)
     with warnings.catch_warnings():  # it warns of every weight that is rounded up to the smallest number
         warnings.simplefilter("ignore", UserWarning)
-        return convert_float_to_float16(model, min_positive_val=smallest, max_finite_val=largest, keep_io_types=True)
+        return convert_float_to_float16(
+            model, min_positive_val=smallest, max_finite_val=largest, keep_io_types=True,
+            op_block_list=DEFAULT_OP_BLOCK_LIST + _COMPARISONS, node_block_list=_casts(model.graph),
+        )
+
+
+def _casts(graph):
+    """Names of what makes float32 of integers, such as counters and token ids: the converter writes their outputs off by a type, and
+    float16 would round them. Nodes without a name get one."""
+    found = []
+    for position, node in enumerate(graph.node):
+        if node.op_type == "Cast" and any(attribute.i == TensorProto.FLOAT for attribute in node.attribute):
+            node.name = node.name or "cast_{}".format(position)
+            found.append(node.name)
+        for attribute in node.attribute:
+            found += _casts(attribute.g)
+    return found
 
 
 def _dynamic(prepared, target, _calibration, settings):
@@ -91,7 +110,7 @@ def _static(prepared, target, calibration, settings):
 
 
 def _int16x8(prepared, target, calibration, settings):
-    # Symmetric activations, as other tools have them with 16 bits.
+    # Symmetric activations, as other tools have them with 16 bits. What an embedding looks up is one, so its table is of 16 bits too.
     options = {"CalibStridedMinMax": 1, "CalibPercentile": PERCENTILE, "ActivationSymmetric": True}
     _quantize_static(prepared, target, calibration, settings, "int16", options)
 
@@ -130,7 +149,10 @@ def _weight_only(replace):
     return apply
 
 
+_COMPARISONS = ["Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual"]
 _LOOPS = ("Loop", "Scan")  # the weights in their bodies stay float32
+_WITHOUT = {"dynamic_int8": ("GRU",), "static_int8": ("LSTM", "GRU"), "int16x8": ("LSTM", "GRU")}
+"""Operators with weights that the runtime has no such integer kernel for."""
 _INTEGERS = {
     "dynamic_int8": _dynamic,
     "static_int8": _static,

@@ -6,6 +6,7 @@ import numpy as np
 
 from sweep import components, reference
 from sweep.inputs import read_inputs
+from sweep.stages import exact
 from sweep.stages.models import indices, open_runtime, open_session, read_details, read_weights
 
 BATCH = 256
@@ -20,7 +21,7 @@ def run(settings, model, data, out):
     and the first of them again, see CHECKED.
 
     For a framework's own model also `exact.npy`, float64, for the first settings["reference_examples"] of them: the same network
-    and weights computed in double precision from the neutral list. Returns what really ran.
+    and weights computed in double precision from the neutral list; for a user's own file `sweep.stages.exact`. Returns what really ran.
     """
     chosen = indices(settings["examples"], data)
     inputs = read_inputs(data["folder"], "test", chosen)
@@ -29,21 +30,25 @@ def run(settings, model, data, out):
     np.save(os.path.join(out, "logits.npy"), runtime.predict(session, inputs, batch))
     np.save(os.path.join(out, "single.npy"), runtime.predict(session, inputs[:FEW], 1))
     np.save(os.path.join(out, "again.npy"), runtime.predict(session, inputs[:BATCH], batch))
+    runs = runtime.describe(session)
     if settings["reference_examples"]:
         few = inputs[: settings["reference_examples"]]
-        exact = _exact(model, few)
-        if exact is not None:
-            np.save(os.path.join(out, "exact.npy"), exact)
-    return {"metrics": {}, "runs": runtime.describe(session)}
+        outputs, runs["reference"] = _exact(model, lambda given: runtime.predict(session, given, batch), few)
+        if outputs is not None:
+            np.save(os.path.join(out, "exact.npy"), outputs)
+    return {"metrics": {}, "runs": runs}
 
 
-def _exact(model, inputs):
-    """Outputs in double precision; None for a user's own file whose format has no such arithmetic."""
+def _exact(model, predict, inputs):
+    """Outputs in double precision, and what they are; None for a user's own file that neither has nor lets estimate them, and why."""
     details = read_details(model)
     if details["layers"] is not None:
-        return reference.logits(details["layers"], read_weights(model), inputs)
+        return reference.logits(details["layers"], read_weights(model), inputs), exact.FLOAT64
     own = components.load("formats", details["format"])
-    return own.predict64(os.path.join(model, details["file"]), inputs) if own.FACTS["float64"] else None
+    try:
+        return exact.outputs(own, os.path.join(model, details["file"]), predict, inputs)
+    except ValueError as error:
+        return None, "none: {}".format(error)
 
 
 def predict(settings, model, arrays_file, out):
