@@ -11,8 +11,10 @@ from sweep.scheduling import Outcome
 
 SHOWN_FACTS = ("host", "threads")
 EVALUATED_FACTS = ("parity", "parity_reason", "degenerate", "batch_invariant", "deterministic")
-FOUND_FACTS = {"diagnosis": "diagnosis", "trace": "training"}
-"""What a stage found out in words, by its role."""
+FOUND_FACTS = {
+    "diagnosis": ("diagnosis", "diagnosis"), "deployed_diagnosis": ("diagnosis", "deployed_diagnosis"), "trace": ("training", "training"),
+}
+"""What a stage found out in words, by its role: the fact, and the tag that it becomes."""
 INTERNAL_FACTS = ("backend",)
 MEASURED_FACTS = ("energy", "latency_verdict", "latency_unstable", "load_average")
 
@@ -61,7 +63,7 @@ def _metrics(planned: PlannedCell, plan: Plan, outcomes: Mapping[str, Outcome]) 
         for name, value in outcomes[key].metrics.items():
             if name.endswith("_seconds") and name != "stage_seconds":
                 found[name] = found.get(name, 0.0) + value  # a conversion may have several edges
-    for role in ("evaluation", "measurement", "attack", "diagnosis", "trace"):
+    for role in ("evaluation", "measurement", "attack", "diagnosis", "deployed_diagnosis", "trace"):
         if role in planned.stages:
             own = outcomes[planned.stages[role]].metrics
             found |= {name: value for name, value in own.items() if name != "stage_seconds"}
@@ -87,9 +89,9 @@ def _facts(planned: PlannedCell, plan: Plan, outcomes: Mapping[str, Any]) -> dic
     proofs = [outcomes[key].facts["proof"] for key in plan.upstream(planned.stages["model"]) if "proof" in outcomes[key].facts]
     if proofs:
         found["proof"] = BROKEN if BROKEN in proofs else proofs[0]
-    for role, name in FOUND_FACTS.items():
+    for role, (name, tag) in FOUND_FACTS.items():
         if role in planned.stages and name in outcomes[planned.stages[role]].facts:
-            found[name] = outcomes[planned.stages[role]].facts[name]
+            found[tag] = outcomes[planned.stages[role]].facts[name]
     if "measurement" in planned.stages:
         measured = outcomes[planned.stages["measurement"]].facts
         found |= {name: measured[name] for name in MEASURED_FACTS if name in measured}

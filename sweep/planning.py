@@ -68,9 +68,17 @@ class _Planner:
         stages["source_evaluation"] = add.source_evaluation(cell, stages["source"])
         stages["model"] = add.deployed_own(cell, stages["source"], runtime, cell.quantization, way)
         stages["evaluation"] = add.evaluate(cell, stages["model"], runtime, stages["source_evaluation"])
+        stages |= self._diagnosed(cell, stages, runtime)
         if self._measured(cell):
             stages["measurement"] = add.measure(cell, stages["model"], stages["source"], runtime, None)
         return PlannedCell(cell, digest(params), None, stages, params | {"route": way.name}, replaces=versionless)
+
+    def _diagnosed(self, cell: Cell, stages: Mapping[str, str], runtime: Component) -> dict[str, str]:
+        """A converted model is held against its source, layer by layer; a source's own is another matter."""
+        if stages["model"] == stages["source"] or self.sweep.diagnose.when == "never":
+            return {}
+        found = self.staging.diagnose_deployed(cell, stages["model"], stages["source"], stages["evaluation"], runtime)
+        return {"deployed_diagnosis": found}
 
     def _measured(self, cell: Cell) -> bool:
         return self.sweep.measure.enabled and bool(components.load("devices", cell.device).FACTS["latency"])
@@ -146,6 +154,7 @@ class _Planner:
             stages["trace"] = add.compare_traces(cell, layers)
         stages["model"] = add.deployed(cell, stages["source"], runtime, cell.quantization, way)
         stages["evaluation"] = add.evaluate(cell, stages["model"], runtime, stages["source_evaluation"])
+        stages |= self._diagnosed(cell, stages, runtime)
         if self._measured(cell):
             stages["measurement"] = add.measure(cell, stages["model"], stages["source"], runtime, layers)
         access = None

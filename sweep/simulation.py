@@ -4,7 +4,8 @@ Weights are rounded once. Activations are rounded where a layer's output is stor
 alone reads it, which runtimes fuse. Ranges are those of the inputs at hand, so nothing is cut; accumulations are exact.
 
     int4, int8, ...     weights: symmetric steps, by output channel or for the tensor. Activations int8: 255 steps from the least to the
-                        largest, zero among them, int16: symmetric. `dynamic`: the range of each input apart, where a product reads it
+                        largest, zero among them, int16: symmetric; a pool's output keeps the steps of its input. `dynamic`: the range
+                        of each input apart, where a product reads it
     uint8, uint16, ...  every parameter: equal steps from its least to its largest
     float16, bfloat16   every parameter and every stored activation to the nearest, ties to even
 """
@@ -19,6 +20,7 @@ Arithmetic = namedtuple("Arithmetic", "weights activations dynamic granularity")
 """Types by name, whether the ranges of activations are taken anew for every input, and `channel` or `tensor`."""
 
 PRODUCTS = ("conv2d", "conv1d", "dense", "lstm", "gru")
+POOLS = ("max_pool", "average_pool")  # whose output keeps the steps of what they read
 _FUSED = ("batch_norm", "relu")
 _KERNELS = ("kernel", "recurrent_kernel")
 HALF = ("float16", "bfloat16")
@@ -40,6 +42,9 @@ def logits(layers, weights, inputs, how, chunk=32):
             for name, values in reference.layer_outputs(layers, weights, part).items():
                 low, high = limits.get(name, (0.0, 0.0))  # zero is a step: padding and relu give it
                 limits[name] = min(low, float(values.min())), max(high, float(values.max()))
+        for layer in layers:
+            if layer["kind"] in POOLS:
+                limits[layer["name"]] = limits[layer["inputs"][0]]
     return np.concatenate([_run(layers, rounded, part, how, stored, limits) for part in parts])
 
 

@@ -1,4 +1,7 @@
-"""Which source files compute a result: the closure of `sweep` imports from a stage's modules, hashed without comments and docstrings."""
+"""Which source files compute a result: the closure of `sweep` imports from a stage's modules, hashed without comments and docstrings.
+
+A JavaScript file that has a module's name is a part of it, and hashed as it is.
+"""
 
 import ast
 import functools
@@ -52,7 +55,9 @@ def _read(module: str) -> tuple[str, frozenset[str]]:
             imported.update(f"{node.module}.{alias.name}" for alias in node.names)
         elif isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) and ast.get_docstring(node, clean=False) is not None:
             node.body = node.body[1:]
-    return hashlib.sha256(ast.dump(tree).encode()).hexdigest(), frozenset(imported)
+    beside = path.with_suffix(".js")
+    code = ast.dump(tree) + (beside.read_text() if beside.is_file() else "")
+    return hashlib.sha256(code.encode()).hexdigest(), frozenset(imported)
 
 
 def _for_annotations(node: ast.stmt) -> bool:

@@ -85,6 +85,19 @@ class Staging:
         inputs = {"model": model, "source": self.stages[model].inputs.get("model", model), "evaluation": evaluation}
         return self._add("diagnose", settings, inputs, self.stages[model].label, (_source_of(component),))
 
+    def diagnose_deployed(self, cell: Cell, model: str, source: str, evaluation: str, runtime: Component) -> str:
+        """Where a converted model parts from its source; only looked into where it does, unless the sweep says always."""
+        row, options = conversion_options(runtime, cell.quantization)
+        settings = self._serving(cell, runtime) | self._dataset(cell) | {
+            "quantization": row, "quantization_options": options, "examples": self.sweep.diagnose.examples,
+            "when": self.sweep.diagnose.when, "seed": cell.seed,
+        }
+        if cell.kind == "model":
+            settings["source_runtime"] = self._serving(replace(cell, runtime=self.native().name), self.native())
+        inputs = {"model": model, "source": source, "evaluation": evaluation}
+        label = f"{self.stages[model].label}{_with(cell)}"
+        return self._add("diagnose", settings, inputs, label, (_source_of(runtime), *self._modules(cell, self.native())))
+
     def compare_traces(self, cell: Cell, layers: Layers) -> str:
         """Equal steps from equal weights, here and in the framework that all are held against, each with its controls."""
         assert self.sweep.trace.against is not None

@@ -7,8 +7,8 @@ from sweep import initial, reference
 ROUNDING_FACTOR = 8
 """How many times what rounding does to NumPy's own float32 arithmetic may be rounding in another's: it sums in other orders."""
 FLOOR_ULPS = 16  # of a layer's largest value: what fast convolutions and functions such as tanh may be off by
-CLIPPED_SHARE = 0.01
-"""Of an integer tensor's values, at most so many may lie beyond its range: a calibration sees fewer inputs than a test."""
+CUT_EXAMPLES = 1 / 3.0
+"""Up to this share of the examples may have a value beyond an integer tensor's range: a calibration sees fewer inputs than a test."""
 TERMS_FACTOR = 8
 """How many half units in the last place of the sum of its terms' absolute values a sum may be off by, whatever the order."""
 
@@ -53,11 +53,25 @@ def distance(observed, expected):
     return most if np.isfinite(most) else np.inf
 
 
-def clipped_distance(observed, expected, tolerance):
-    """(largest difference, share cut) of an integer tensor's values, which end where its range does. Where few of the expected ones lie
-    beyond that by more than the tolerance, those that do are expected at its end, and else where they are."""
-    if observed.shape != expected.shape or not np.isfinite(observed).all():
-        return distance(observed, expected), 0.0
-    low, high = observed.min(), observed.max()
-    share = float(((expected < low - tolerance) | (expected > high + tolerance)).mean())
-    return distance(observed, np.clip(expected, low, high) if share <= CLIPPED_SHARE else expected), share
+def most_distance(observed, expected, tolerance):
+    """How far an integer tensor's values are off in nine of ten examples, and in all but one at least. What should lie beyond its range by
+    more than the tolerance should be at its end, unless that is most of them."""
+    if observed.shape != expected.shape or len(observed) < 2 or not np.isfinite(observed).all():
+        return distance(observed, expected)
+    if _beyond(observed, expected, tolerance).mean() <= 0.5:
+        expected = np.clip(expected, observed.min(), observed.max())
+    off = np.sort(np.abs(observed - expected).reshape(len(observed), -1).max(axis=1))
+    return float(off[-1 - max(1, len(off) // 10)])
+
+
+def cut_share(observed, expected, exact, tolerance):
+    """The share of examples with a value beyond an integer tensor's range, where it should lie for the inputs that it was computed from and
+    for the right ones too: of wrong inputs the range can't know."""
+    if not observed.shape == expected.shape == exact.shape or not np.isfinite(observed).all():
+        return 0.0
+    cut = _beyond(observed, expected, tolerance) & _beyond(observed, exact, tolerance)
+    return float(cut.reshape(len(cut), -1).any(axis=1).mean())
+
+
+def _beyond(observed, expected, tolerance):
+    return (expected < observed.min() - tolerance) | (expected > observed.max() + tolerance)

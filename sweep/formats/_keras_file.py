@@ -38,6 +38,8 @@ def check(path):
         parsed = json.loads(configuration.decode() if isinstance(configuration, bytes) else configuration)
     except ValueError as error:
         raise _files.damaged(path, error) from error
+    if isinstance(parsed, dict):
+        parsed.pop("compile_config", None)  # of a training, which is not loaded
     _check_classes(path, parsed)
 
 

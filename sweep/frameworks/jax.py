@@ -17,11 +17,12 @@ from sweep.frameworks._jax_training import OPTIMIZERS, Trainer
 
 _PLUGINS = [plugin.name for plugin in importlib.metadata.entry_points(group="jax_plugins")]  # how JAX itself finds what it can compute on
 _ONNX = importlib.util.find_spec("jax2onnx") is not None
+_XLA = importlib.util.find_spec("tensorflow") is not None
 
 FACTS = {
     "distribution": "jax",
-    "converters": ["onnx", "jax2onnx"] if _ONNX else [],
-    "exports": ["native", "onnx"] if _ONNX else ["native"],
+    "converters": ["onnx", "jax2onnx"] * _ONNX + ["tensorflow"] * _XLA,
+    "exports": ["native"] + ["onnx"] * _ONNX + ["xla_saved_model"] * _XLA,
     "layers": list(_jax_layers.KINDS),
     "own": {
         "batch_norm": {"epsilon": _jax_layers.OWN_NORM_EPSILON, "momentum": _jax_layers.OWN_NORM_MOMENTUM},
@@ -158,4 +159,9 @@ def export(model, layers, target, folder):
 
         _jax_onnx.export(model, Path(folder) / "model.onnx")
         return "model.onnx"
+    if target == "xla_saved_model" and _XLA:
+        from sweep.frameworks import _jax_saved_model
+
+        _jax_saved_model.export(model, Path(folder) / "saved_model")
+        return "saved_model"
     raise ValueError("no export to {!r}; there are {}".format(target, ", ".join(FACTS["exports"])))

@@ -1,5 +1,6 @@
 """PyTorch, eager, as a training framework."""
 
+import importlib.util
 import os
 import warnings
 from pathlib import Path
@@ -14,10 +15,13 @@ from sweep.frameworks import _pytorch_onnx, _training
 from sweep.frameworks import _pytorch_operators as operators
 from sweep.frameworks._pytorch_parts import channels_last, inner
 
+_ONNX = importlib.util.find_spec("onnxscript") is not None
+_TFLITE = importlib.util.find_spec("litert_torch") is not None
+
 FACTS = {
     "distribution": "torch",
-    "converters": ["onnx", "onnxscript"],
-    "exports": ["native", "onnx"],
+    "converters": ["onnx", "onnxscript"] * _ONNX + ["litert-torch"] * _TFLITE,
+    "exports": ["native"] + ["onnx"] * _ONNX + ["tflite"] * _TFLITE,
     "layers": list(network.KINDS),
     "operators": operators.FAMILIES,
     "operators_together": 32,
@@ -202,7 +206,12 @@ def export(model, layers, target, folder):
     """Raises ValueError for a target that is none of FACTS["exports"]."""
     if target == "native":
         return save(model, folder)
-    if target == "onnx":
+    if target == "onnx" and _ONNX:
         _pytorch_onnx.export(model, Path(folder) / "model.onnx")
         return "model.onnx"
+    if target == "tflite" and _TFLITE:
+        from sweep.frameworks import _pytorch_litert
+
+        _pytorch_litert.export(model, Path(folder) / "model.tflite")
+        return "model.tflite"
     raise ValueError("no export to {!r}; there are {}".format(target, ", ".join(FACTS["exports"])))

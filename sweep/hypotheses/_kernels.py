@@ -64,18 +64,24 @@ def _flattenings(layer, _own, around):
 def _flatten(_layer, _own, _around):
     """A flatten layer in another order; what it reads has its own number of axes."""
 
-    def ordered(order):
+    def ordered(order, inverse):
         def compute(view):
             values = view.inputs[0]
             if values.ndim != len(order) + 1:
                 return None
-            return values.transpose((0,) + tuple(axis + 1 for axis in order)).reshape(len(values), -1)
+            if inverse:
+                shape = [values.shape[axis + 1] for axis in order]
+                values = values.reshape([len(values)] + shape).transpose([0] + [int(axis) + 1 for axis in np.argsort(order)])
+            else:
+                values = values.transpose((0,) + tuple(axis + 1 for axis in order))
+            return values.reshape(len(values), -1)
 
         return compute
 
     for rank in (2, 3):
         for order in _orders(rank):
-            yield "flattened in {} order".format(_named(order)), ordered(order)
+            yield "flattened in {} order".format(_named(order)), ordered(order, False)
+            yield "read as flattened in {} order".format(_named(order)), ordered(order, True)
 
 
 def _orders(rank):

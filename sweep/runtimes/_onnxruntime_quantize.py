@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import onnx.checker
-from onnx import TensorProto, numpy_helper
+from onnx import TensorProto, helper, numpy_helper
 from onnx.external_data_helper import uses_external_data
 from onnxconverter_common.float16 import DEFAULT_OP_BLOCK_LIST, convert_float_to_float16
 from onnxruntime.quantization import CalibrationDataReader, CalibrationMethod, QuantFormat, QuantType, quantize_dynamic, quantize_static
@@ -48,10 +48,10 @@ def write(source, target, quantization, calibration, settings):
         # Folds constants and batch norms into the weights first. Symbolic shapes are for transformers.
         quant_pre_process(str(source), str(prepared), skip_symbolic_shape=True)
         model = onnx.load(str(prepared))
-        without = _LOOPS + _WITHOUT.get(quantization, ())
-        unknown = ["{} {}".format(node.op_type, node.name or node.output[0]) for node in model.graph.node if node.op_type in without]
+        unknown = [node for node in model.graph.node if node.op_type in _WITHOUT.get(quantization, ())] + list(weights.hidden(model.graph))
         if unknown:
-            raise ValueError("{}: {} can't quantize {}".format(source, quantization, ", ".join(unknown)))
+            named = ", ".join("{} {}".format(node.op_type, node.name or node.output[0]) for node in unknown)
+            raise ValueError("{}: {} can't quantize {}".format(source, quantization, named))
         found = list(weights.weighted(model))
         if not found:
             raise ValueError("{} has no operator with constant weights to quantize".format(source))
@@ -59,6 +59,7 @@ def write(source, target, quantization, calibration, settings):
             if not np.isfinite(numpy_helper.to_array(weight.tensor)).all():
                 raise ValueError("{}: {} is not finite".format(source, weight.tensor.name))
         try:
+            onnx.save(weights.of_version(model, weights.OPSET_OF_CHANNELS), str(prepared))
             _INTEGERS[quantization](prepared, target, calibration, settings)
         except ValueError as error:
             raise ValueError("{}: {}".format(source, " ".join(str(error).split()))) from error
@@ -73,25 +74,45 @@ def _float16(source):
     for tensor in model.graph.initializer:
         if tensor.data_type == TensorProto.FLOAT and np.abs(numpy_helper.to_array(tensor)).max(initial=0) > largest:
             raise ValueError("{}: {} exceeds the range of float16".format(source, tensor.name))
+    _part_outputs(model.graph)
     smallest = float(np.finfo(np.float16).smallest_subnormal)
     with warnings.catch_warnings():  # it warns of every weight that is rounded up to the smallest number
         warnings.simplefilter("ignore", UserWarning)
         return convert_float_to_float16(
             model, min_positive_val=smallest, max_finite_val=largest, keep_io_types=True,
-            op_block_list=DEFAULT_OP_BLOCK_LIST + _COMPARISONS, node_block_list=_casts(model.graph),
+            op_block_list=DEFAULT_OP_BLOCK_LIST + _COMPARISONS, node_block_list=_exempted(model.graph),
         )
 
 
-def _casts(graph):
-    """Names of what makes float32 of integers, such as counters and token ids: the converter writes their outputs off by a type, and
-    float16 would round them. Nodes without a name get one."""
+def _part_outputs(graph):
+    """Give an output that a node reads too another name inside: the converter keeps it in float32, and reads it as float16."""
+    for output in [output.name for output in graph.output]:
+        readers = [node for node in graph.node if output in node.input]
+        for node in graph.node if readers else ():
+            for names in (node.input, node.output):
+                for index, name in enumerate(names):
+                    names[index] = output + "_inside" if name == output else name
+        if readers:
+            graph.node.append(helper.make_node("Identity", [output + "_inside"], [output], name=output + "_outside"))
+
+
+def _exempted(graph, outer=()):
+    """Names of what makes float32 of integers, such as counters and token ids, which float16 would round. Comparisons get constants of
+    their own: the converter leaves one that something else reads too in float32, and then is wrong about what that gives."""
+    constants = dict(outer, **{tensor.name: tensor for tensor in graph.initializer})
     found = []
     for position, node in enumerate(graph.node):
         if node.op_type == "Cast" and any(attribute.i == TensorProto.FLOAT for attribute in node.attribute):
             node.name = node.name or "cast_{}".format(position)
             found.append(node.name)
+        if node.op_type in _COMPARISONS:
+            for index, name in enumerate(node.input):
+                if name in constants:
+                    node.input[index] = "{}_compared_{}".format(name, position)
+                    graph.initializer.add().CopyFrom(constants[name])
+                    graph.initializer[-1].name = node.input[index]
         for attribute in node.attribute:
-            found += _casts(attribute.g)
+            found += _exempted(attribute.g, constants)
     return found
 
 
@@ -150,9 +171,11 @@ def _weight_only(replace):
 
 
 _COMPARISONS = ["Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual"]
-_LOOPS = ("Loop", "Scan")  # the weights in their bodies stay float32
-_WITHOUT = {"dynamic_int8": ("GRU",), "static_int8": ("LSTM", "GRU"), "int16x8": ("LSTM", "GRU")}
-"""Operators with weights that the runtime has no such integer kernel for."""
+_WITHOUT = {
+    "dynamic_int8": ("GRU", "Loop", "Scan"), "static_int8": ("LSTM", "GRU", "Loop", "Scan"), "int16x8": ("LSTM", "GRU", "Loop", "Scan"),
+}
+"""Operators with weights that the runtime's tools have no such integer kernel for."""
+
 _INTEGERS = {
     "dynamic_int8": _dynamic,
     "static_int8": _static,

@@ -1,6 +1,8 @@
 """ONNX Runtime: opens an exported ONNX file, as it is or quantized.
 
 `dynamic_int8` takes the range of an activation over the whole batch, so an image's logits depend on its companions in the batch.
+`int16x8` has no integer kernels: it is computed in float32 between its roundings, so a value halfway between two 16-bit steps goes to
+one or the other by the size of the batch, and some logits differ by a step.
 There is no bfloat16: the CPU's convolutions and products have no kernels for it.
 """
 
@@ -11,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import onnxruntime
 
-from sweep.runtimes import _batches, _requests
+from sweep.runtimes import _batches, _linear, _requests
 
 _CUDA = "CUDAExecutionProvider"
 _HAS_CUDA = _CUDA in onnxruntime.get_available_providers()
@@ -63,13 +65,13 @@ FACTS = {
             },
         },
         "linear": {
-            "bits": {"meaning": "of each weight", "values": [16, 8, 4], "default": 8},
+            "bits": {"meaning": "of each weight", "values": [16, 8, 4], "default": 16},
             "granularity": _BY_TENSOR,
-            "rounding": {"meaning": "to the nearest level, or to the one below", "values": ["nearest", "down"], "default": "nearest"},
+            "rounding": {"meaning": "to the nearest level, or to the one below", "values": list(_linear.ROUNDINGS), "default": "nearest"},
         },
     },
     "calibrated": ["static_int8", "int16x8"],
-    "batch_dependent": ["dynamic_int8"],
+    "batch_dependent": ["dynamic_int8", "int16x8"],
     "layer_outputs": True,
     "float64": False,
     "processors": ["cpu", "gpu"] if _HAS_CUDA else ["cpu"],

@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import re
 import shutil
 
 from sweep import components
@@ -9,13 +10,17 @@ from sweep.inputs import read_inputs
 from sweep.stages.models import write_details
 
 CHUNK_BYTES = 1 << 20
+PRODUCTS = re.compile("conv|matmul|mat_mul|gemm|dense|fully_connected|linear|einsum|dot|lstm|gru|rnn", re.IGNORECASE)
+"""Operators that sum products of weights and activations, as the formats name them."""
 
 
 def inspect(path, model_format):
-    """What a file says of itself (`sweep.contracts`), with its `digest` and `bytes`, all its files together."""
+    """What a file says of itself (`sweep.contracts`), with its `digest` and `bytes`, all its files together, and how many of its operators
+    are `products`, at least one."""
     details = components.load("formats", model_format).inspect(path)
     files = list(_files(path, details["beside"]))
-    return dict(details, digest=_digest(files), bytes=sum(os.path.getsize(file) for _name, file in files))
+    products = sum(count for operator, count in details["operators"].items() if PRODUCTS.search(operator))
+    return dict(details, digest=_digest(files), bytes=sum(os.path.getsize(file) for _name, file in files), products=max(1, products))
 
 
 def misfit(path, details, shape, dtype):

@@ -36,19 +36,19 @@ def _deploy(settings, folder, data, out):
     calibration = None
     row = settings["quantization"]
     if row in runtime.FACTS["calibrated"]:
-        calibration = _calibration(settings, data)
+        calibration = _calibration(settings["quantization_options"], data)
     file = runtime.convert(
         os.path.join(folder, details["file"]), details["format"], out, row, calibration, settings["quantization_options"]
     )
     return dict(details, format=runtime.FACTS["format"], file=file, runtime=settings["runtime"], quantization=settings["quantization"])
 
 
-def _calibration(settings, data):
-    """Training inputs: settings["samples"] of the fixed calibration list (None: all of it); more, or another settings["draw"] than 0, are
+def _calibration(options, data):
+    """Training inputs: options["samples"] of the fixed calibration list (None: all of it); more, or another options["draw"] than 0, are
     drawn from the whole training list."""
     with np.load(data["splits"], allow_pickle=False) as splits:
         fixed, everything = splits["calibration"], splits["train"]
-    wanted, draw = settings["samples"] or len(fixed), settings["draw"]
+    wanted, draw = options["samples"] or len(fixed), options["draw"]
     if draw == 0 and wanted == len(fixed):
         return read_inputs(data["folder"], "train", fixed)
     drawn_from = fixed if draw == 0 and wanted < len(fixed) else everything

@@ -57,10 +57,17 @@ def deployed_side(settings, model, out, name=TENSORS):
     runtime, details, inputs = open_runtime(settings), read_details(model), np.load(os.path.join(out, INPUTS), allow_pickle=False)
     session = open_session(runtime, settings, model, details)
     np.save(os.path.join(out, name + "_outputs.npy"), runtime.predict(session, inputs, _batch(runtime, details)))
-    tensors = {}
-    if runtime.FACTS["layer_outputs"]:
-        tensors = runtime.layer_outputs(os.path.join(model, details["file"]), settings["threads"], details, inputs)
+    path = os.path.join(model, details["file"])
+    tensors = layer_outputs(runtime, path, settings["threads"], details, inputs) if runtime.FACTS["layer_outputs"] else {}
     _write_list(out, name, tensors)
+
+
+def layer_outputs(runtime, path, threads, details, inputs):
+    """A runtime's `layer_outputs`, one input after another where ranges are taken over a batch."""
+    if _batch(runtime, details) > 1:
+        return runtime.layer_outputs(path, threads, details, inputs)
+    each = [runtime.layer_outputs(path, threads, details, inputs[at:at + 1]) for at in range(len(inputs))]
+    return {name: np.concatenate([found[name] for found in each]) for name in each[0]}
 
 
 def switched_side(settings, model, out):

@@ -26,27 +26,29 @@ def run(settings, model, data, out):
     chosen = indices(settings["examples"], data)
     inputs = read_inputs(data["folder"], "test", chosen)
     session, runtime, batch = _session(settings, model)
+    logits = runtime.predict(session, inputs, batch)
     np.save(os.path.join(out, "index.npy"), chosen)
-    np.save(os.path.join(out, "logits.npy"), runtime.predict(session, inputs, batch))
+    np.save(os.path.join(out, "logits.npy"), logits)
     np.save(os.path.join(out, "single.npy"), runtime.predict(session, inputs[:FEW], 1))
     np.save(os.path.join(out, "again.npy"), runtime.predict(session, inputs[:BATCH], batch))
     runs = runtime.describe(session)
     if settings["reference_examples"]:
-        few = inputs[: settings["reference_examples"]]
-        outputs, runs["reference"] = _exact(model, lambda given: runtime.predict(session, given, batch), few)
+        outputs, runs["reference"] = _exact(
+            model, lambda given: runtime.predict(session, given, batch), inputs, logits, settings["reference_examples"]
+        )
         if outputs is not None:
             np.save(os.path.join(out, "exact.npy"), outputs)
     return {"metrics": {}, "runs": runs}
 
 
-def _exact(model, predict, inputs):
+def _exact(model, predict, inputs, logits, count):
     """Outputs in double precision, and what they are; None for a user's own file that neither has nor lets estimate them, and why."""
     details = read_details(model)
     if details["layers"] is not None:
-        return reference.logits(details["layers"], read_weights(model), inputs), exact.FLOAT64
+        return reference.logits(details["layers"], read_weights(model), inputs[:count]), exact.FLOAT64
     own = components.load("formats", details["format"])
     try:
-        return exact.outputs(own, os.path.join(model, details["file"]), predict, inputs)
+        return exact.outputs(own, os.path.join(model, details["file"]), predict, inputs, logits, count)
     except ValueError as error:
         return None, "none: {}".format(error)
 

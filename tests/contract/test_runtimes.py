@@ -6,6 +6,7 @@ In an interpreter of a toolchain, which has no framework, the exported networks 
 
 import json
 import os
+import shutil
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -234,7 +235,9 @@ def test_description_is_json(deploy, route, row):
 def test_truncated_file_is_refused_by_name(deploy, tmp_path, route, row):
     model = deploy(route, row)
     damaged = tmp_path / model.path.name
-    damaged.write_bytes(model.path.read_bytes()[:size(model.path) // 2])
+    (shutil.copytree if model.path.is_dir() else shutil.copyfile)(model.path, damaged)
+    largest = max((file for file in [damaged, *damaged.rglob("*")] if file.is_file()), key=size)
+    os.truncate(largest, size(largest) // 2)
     with pytest.raises(Exception, match=damaged.name):
         route.runtime.open(damaged, 1, model.source.details)
 

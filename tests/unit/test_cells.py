@@ -53,7 +53,7 @@ def test_the_row_of_a_converted_attacked_and_measured_cell(make_plan):
         "attack_seconds": 4.0,
         "accuracy": 0.97, "disagreement": 0.02, "model_size_bytes": 300.0, "eval_n": 10000.0,
         "source_accuracy": 0.99, "float32_error_max": 2e-6,
-        "latency_p50_ms": 1.5, "latency_ratio": 0.5,
+        "latency_p50_ms": 1.5, "latency_ratio": 0.5, "residual_ratio_max": 0.5,
         "robust_accuracy": 0.2, "attack_n": 500.0,
     }
     assert row.tags == COMMON | {
@@ -125,7 +125,7 @@ def test_the_row_of_a_failed_cell_names_the_stage_and_keeps_what_was_measured(ma
     (planned,) = made.cells
     lost = {"status": "failed", "failure_class": "upstream_failed", "metrics": {}, "facts": {}}
     broken = {"status": "failed", "failure_class": "convert_failed", "message": "no kernel", "metrics": {}}
-    outcomes = outcomes_of(made, convert_deploy=broken, evaluate=lost, measure=lost, attack_carried=lost)
+    outcomes = outcomes_of(made, convert_deploy=broken, evaluate=lost, diagnose=lost, measure=lost, attack_carried=lost)
     row = cells.record(planned, made, outcomes, {})
     assert {name: row.tags[name] for name in ("status", "failure_class", "failed_stage", "message")} == {
         "status": "failed", "failure_class": "convert_failed", "failed_stage": "convert", "message": "no kernel",

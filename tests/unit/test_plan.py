@@ -43,7 +43,7 @@ def test_cells_over_one_training_share_it(make_plan):
     """
     made = make_plan([{"runtime": ["onnxruntime"], "quantization": ["float32", "float16", "static_int8"]}, {"runtime": ["native"]}])
     assert len(made.cells) == 4
-    assert kinds(made) == {"train": 1, "convert": 4, "evaluate": 4, "simulate": 2}
+    assert kinds(made) == {"train": 1, "convert": 4, "evaluate": 4, "simulate": 2, "diagnose": 3}
     assert len({planned.stages["source"] for planned in made.cells}) == 1
     assert route_of(made, made.cells[0]) == ["train", "convert", "convert"]
     exports = {made.stages[planned.stages["model"]].inputs["model"] for planned in made.cells[:3]}
@@ -70,7 +70,7 @@ def test_a_calibrated_conversion_reads_the_data_set(make_plan):
 def test_a_calibrated_conversion_is_shared_by_the_attacks_on_it(make_plan):
     """Cells: without attack, with two. The calibrated deployment is one stage; each attack is crafted once and carried over once."""
     made = make_plan({"runtime": ["onnxruntime"], "quantization": ["static_int8"], "attack": ["none", "fgsm", "pgd"]})
-    assert kinds(made) == {"train": 1, "convert": 2, "evaluate": 2, "simulate": 1, "attack": 4}
+    assert kinds(made) == {"train": 1, "convert": 2, "evaluate": 2, "simulate": 1, "diagnose": 1, "attack": 4}
     assert len({planned.stages["model"] for planned in made.cells}) == 1
 
 
@@ -93,7 +93,7 @@ def test_nothing_is_rebuilt_unless_the_sweep_says_in_what(make_plan):
 def test_threads_are_a_setting_of_what_computes_and_not_of_what_converts(make_plan):
     made = make_plan({"runtime": ["litert"], "attack": ["fgsm"]}, threads=3, measure={}, **REBUILT)
     threads = {(stage.kind, stage.settings.get("threads")) for stage in made.stages.values()}
-    assert threads == {("train", 3), ("transplant", None), ("convert", None), ("evaluate", 3), ("measure", 3), ("attack", 3)}
+    assert threads == {("train", 3), ("transplant", None), ("convert", None), ("evaluate", 3), ("diagnose", 3), ("measure", 3), ("attack", 3)}
 
 
 def test_what_converts_is_told_by_the_packages_that_it_converts_with(make_plan):
@@ -229,7 +229,7 @@ def test_a_measurement_reads_the_reference_beside_the_model(make_plan):
     half, full = made.cells
     assert made.stages[half.stages["measurement"]].inputs == {"model": half.stages["model"], "reference": full.stages["model"]}
     assert made.stages[full.stages["measurement"]].inputs == {"model": full.stages["model"], "reference": full.stages["model"]}
-    assert kinds(made) == {"train": 1, "evaluate": 3, "simulate": 1, "convert": 3, "measure": 2}
+    assert kinds(made) == {"train": 1, "evaluate": 3, "simulate": 1, "diagnose": 2, "convert": 3, "measure": 2}
 
 
 def test_a_measurement_is_told_by_all_settings_of_its_reference(make_plan):
@@ -333,7 +333,7 @@ def test_rows_that_differ_in_a_training_setting_alone_are_two(make_plan):
     assert (few.params["train_epochs"], many.params["train_epochs"]) == (3, 4)
 
 
-EVERYTHING = {"train", "convertexport", "convertdeploy", "evaluate", "simulate", "attack", "measure"}
+EVERYTHING = {"train", "convertexport", "convertdeploy", "evaluate", "simulate", "diagnose", "attack", "measure"}
 
 
 @pytest.mark.parametrize(
@@ -346,7 +346,7 @@ EVERYTHING = {"train", "convertexport", "convertdeploy", "evaluate", "simulate",
         ({"settings": {"architecture": {"lenet5": {"epochs": 11}}}}, EVERYTHING | {"cell"}),
         ({"settings": {"architecture": {"lenet1": {"epochs": 11}}}}, set()),
         ({"threads": 2}, EVERYTHING | {"cell"}),
-        ({"evaluate": {"examples": 10}}, {"evaluate", "simulate", "cell"}),
+        ({"evaluate": {"examples": 10}}, {"evaluate", "diagnose", "simulate", "cell"}),
         ({"settings": {"attack": {"fgsm": {"eps": 0.2}}}}, {"attack", "cell"}),
         ({"attack": {"examples": 10}}, {"attack", "cell"}),
         ({"transplant_via": "tensorflow"}, set()),  # the way that it goes needs none
@@ -364,11 +364,11 @@ def test_which_settings_change_which_keys(make_plan, content, affected):
     [
         ({"pytorch": {"lock": "another"}}, EVERYTHING),
         ({"pytorch": {"version": "pytorch 2.0"}}, EVERYTHING | {"cell"}),
-        ({"pytorch": {"convert_lock": "another"}}, {"convertexport", "convertdeploy", "evaluate", "attack", "measure"}),
-        ({"onnxruntime": {"lock": "another"}}, {"evaluate", "attack", "measure"}),
-        ({"onnxruntime": {"version": "another"}}, {"convertdeploy", "evaluate", "attack", "measure", "cell"}),
-        ({"onnxruntime": {"convert_lock": "another"}}, {"convertdeploy", "evaluate", "attack", "measure"}),
-        ({"native": {"lock": "another"}}, {"evaluate", "simulate", "measure"}),
+        ({"pytorch": {"convert_lock": "another"}}, {"convertexport", "convertdeploy", "evaluate", "diagnose", "attack", "measure"}),
+        ({"onnxruntime": {"lock": "another"}}, {"evaluate", "diagnose", "attack", "measure"}),
+        ({"onnxruntime": {"version": "another"}}, {"convertdeploy", "evaluate", "diagnose", "attack", "measure", "cell"}),
+        ({"onnxruntime": {"convert_lock": "another"}}, {"convertdeploy", "evaluate", "diagnose", "attack", "measure"}),
+        ({"native": {"lock": "another"}}, {"evaluate", "diagnose", "simulate", "measure"}),
         ({"attacks": {"lock": "another"}}, {"attack"}),
         ({"tensorflow": {"lock": "another"}}, set()),
     ],
@@ -431,18 +431,18 @@ def tree(tmp_path, monkeypatch):
         ("frameworks/pytorch.py", EVERYTHING),
         ("layers.py", EVERYTHING),
         ("stages/convert.py", EVERYTHING - {"train", "simulate"}),
-        ("runtimes/onnxruntime.py", {"convertdeploy", "evaluate", "attack", "measure"}),
-        ("metrics.py", {"evaluate", "simulate", "attack"}),
-        ("timing.py", {"evaluate", "simulate", "attack", "measure"}),  # the device's module reads it, whatever the device is asked for
-        ("devices/localhost.py", {"evaluate", "simulate", "attack", "measure"}),
+        ("runtimes/onnxruntime.py", {"convertdeploy", "evaluate", "diagnose", "attack", "measure"}),
+        ("metrics.py", {"evaluate", "diagnose", "simulate", "attack"}),
+        ("timing.py", {"evaluate", "diagnose", "simulate", "attack", "measure"}),  # the device's module reads it, whatever the device is asked for
+        ("devices/localhost.py", {"evaluate", "diagnose", "simulate", "attack", "measure"}),
         ("work/__init__.py", EVERYTHING),
         ("work/train.py", EVERYTHING),
         ("work/convert.py", EVERYTHING - {"train", "simulate"}),
-        ("work/evaluate.py", {"evaluate", "simulate"}),
-        ("work/simulate.py", {"evaluate", "simulate"}),
-        ("simulation.py", {"evaluate", "simulate"}),
+        ("work/evaluate.py", {"evaluate", "diagnose", "simulate"}),
+        ("work/simulate.py", {"evaluate", "diagnose", "simulate"}),
+        ("simulation.py", {"evaluate", "diagnose", "simulate"}),
         ("work/attack.py", {"attack"}),
-        ("work/outcomes.py", {"evaluate", "simulate", "attack"}),
+        ("work/outcomes.py", {"evaluate", "diagnose", "simulate", "attack"}),
         ("work/measure.py", {"measure"}),
         ("execution.py", set()),
         ("workers.py", set()),

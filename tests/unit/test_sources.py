@@ -73,6 +73,16 @@ def test_a_string_that_is_no_docstring_counts(tree):
     assert sources.digest(STAGE) != before
 
 
+def test_a_program_in_another_language_beside_a_module_counts(tree, tmp_path):
+    before = sources.digest(STAGE)
+    (tmp_path / "near.js").write_text("run();\n")
+    tree()
+    with_program = sources.digest(STAGE)
+    (tmp_path / "near.js").write_text("run(2);\n")
+    tree()
+    assert len({before, with_program, sources.digest(STAGE)}) == 3
+
+
 def test_the_same_content_elsewhere_is_another_module(tree):
     tree(near="X = 1\n", apart="X = 1\n")
     assert sources.digest(("sweep.near",)) != sources.digest(("sweep.apart",))

@@ -87,7 +87,7 @@ def test_the_plan_as_json(make_plan):
     done = [key for key, stage in made.stages.items() if stage.kind == "train"]
     table = summary.plan_table(made, finished(made, done))
     assert [(stage["kind"], stage["done_before"]) for stage in table["stages"]] == [
-        ("train", True), ("evaluate", False), ("convert", False), ("convert", False), ("evaluate", False),
+        ("train", True), ("evaluate", False), ("convert", False), ("convert", False), ("evaluate", False), ("diagnose", False),
     ]
     assert table["stages"][3]["inputs"] == {"model": table["stages"][2]["key"]}
     cells = {cell["quantization"]: cell for cell in table["cells"]}

@@ -53,6 +53,25 @@ def test_the_lock_is_what_decides_the_environment(folder, before, after, same):
     assert (first.lock == second.lock) == same
 
 
+def test_what_npm_installs_has_a_lock_of_its_own(folder):
+    write(folder)
+    without = toolchain.definitions()["legacy"].lock
+    locks = []
+    for content in ('{"packages": {}}', '{"packages": {"a": {}}}'):
+        (folder / "legacy.package-lock.json").write_text(content)
+        write(folder, 'npm = "legacy.package-lock.json"' + FILE)
+        toolchain.definitions.cache_clear()
+        assert toolchain.definitions()["legacy"].npm == content
+        locks.append(toolchain.definitions()["legacy"].lock)
+    assert len({without, *locks}) == 3
+
+
+def test_a_lock_of_npm_that_is_not_there_is_told(folder):
+    write(folder, 'npm = "nowhere.json"' + FILE)
+    with pytest.raises(ConfigError, match=r"legacy.toml: .*nowhere.json"):
+        toolchain.definitions()
+
+
 def test_two_that_offer_the_same_are_refused(folder):
     write(folder)
     write(folder, name="other")

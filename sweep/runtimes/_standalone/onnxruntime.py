@@ -1,0 +1,17 @@
+import onnxruntime
+
+DISTRIBUTION = "onnxruntime"
+LEVELS = {
+    "all": onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL,
+    "extended": onnxruntime.GraphOptimizationLevel.ORT_ENABLE_EXTENDED,
+    "basic": onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC,
+    "disabled": onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL,
+}
+
+
+def run(path, inputs, options):
+    settings = onnxruntime.SessionOptions()
+    settings.graph_optimization_level = LEVELS[options["optimization"]]
+    session = onnxruntime.InferenceSession(str(path), settings, providers=["CPUExecutionProvider"])
+    (output,) = session.run(None, {session.get_inputs()[0].name: inputs})
+    return output
