@@ -6,7 +6,7 @@
     size_ratio: 0.3               # of the source's bytes
     latency_ratio: 1.2            # of the source's latency
     models:                       # by file name, what is otherwise for one of the conversions
-      model_int8.tflite: {quantization: static_int8, verdict: degraded, flips: 5}
+      model_int8.onnx: {quantization: static_int8, verdict: degraded, flips: 5}
 """
 
 from collections.abc import Mapping

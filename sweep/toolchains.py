@@ -45,7 +45,8 @@ def _list(console: Console) -> None:
         word, record = installation.state(definition)
         versions = ", ".join(f"{_value(definition, module)} {found['version']}" for module, found in record.get("checked", {}).items())
         size = f"{record['bytes'] / 1e6:,.0f} MB" if record else ""
-        offered = ", ".join([*definition.frameworks, *definition.runtimes])
+        exports = [f"{module} as {target}" for module, targets in definition.exports.items() for target in targets]
+        offered = ", ".join([*definition.frameworks, *definition.runtimes, *exports])
         table.add_row(definition.name, record.get("python", definition.python), offered, versions, size, word)
     console.print(table)
     console.print(f"{DEFAULT}: this interpreter, with everything else", soft_wrap=True)

@@ -45,10 +45,11 @@ ORDER = (
     {"schema"},
     {"checks", "hypotheses", "initial"},
     {"parity", "toolchain"},
-    {"allowance", "cache", "formats", "operators"},
+    {"allowance"},
+    {"cache", "formats", "operators", "simulation"},
     {
         "attacks", "axes", "components", "energy", "epoch", "errors", "estimator", "hostlock", "inputs", "interrupts", "layers",
-        "memory", "metrics", "quantization", "reference", "simulation", "sources", "statistics", "timing", "variants",
+        "memory", "metrics", "quantization", "reference", "sources", "statistics", "timing", "variants",
     },
 )
 LEVEL = {name: number for number, names in enumerate(ORDER) for name in names}

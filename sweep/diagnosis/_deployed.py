@@ -139,7 +139,10 @@ def _blamed(unit):
 
 def _explanations(unit, last):
     few, whole = Inside(unit, FEW), Inside(unit)
-    found = []
+    end = Part(unit.network.by_name[unit.name], {}, unit.name)
+    found = _tried(unit, whole, end, hypotheses.OF_THE_RANGE) if unit.network.integers else []
+    if found:
+        return found
     for part in _parts(unit):
         for hypothesis in hypotheses.of(part.layer, part.own, _surroundings(unit, part.layer, last)):
             if hypothesis.fault not in hypotheses.OF_THE_WHOLE_BATCH and not _agrees(unit, few, part, hypothesis, slack=10):
@@ -149,8 +152,7 @@ def _explanations(unit, last):
                 found.append(_explained(unit, hypothesis.fault, hypothesis.detail, agreed, part))
     for part in _parts(unit):
         found += _tried(unit, whole, part, hypotheses.DEPLOYED)
-    last_member = unit.network.by_name[unit.name]
-    return found + _tried(unit, whole, Part(last_member, {}, unit.name), hypotheses.OF_THE_OUTPUT)
+    return found + _tried(unit, whole, end, hypotheses.OF_THE_OUTPUT)
 
 
 def _parts(unit):

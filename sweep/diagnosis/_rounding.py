@@ -58,8 +58,9 @@ def most_distance(observed, expected, tolerance):
     more than the tolerance should be at its end, unless that is most of them."""
     if observed.shape != expected.shape or len(observed) < 2 or not np.isfinite(observed).all():
         return distance(observed, expected)
-    if _beyond(observed, expected, tolerance).mean() <= 0.5:
-        expected = np.clip(expected, observed.min(), observed.max())
+    low, high = _range(observed)
+    if _beyond(low, high, expected, tolerance).mean() <= 0.5:
+        expected = np.clip(expected, low, high)
     off = np.sort(np.abs(observed - expected).reshape(len(observed), -1).max(axis=1))
     return float(off[-1 - max(1, len(off) // 10)])
 
@@ -69,9 +70,16 @@ def cut_share(observed, expected, exact, tolerance):
     for the right ones too: of wrong inputs the range can't know."""
     if not observed.shape == expected.shape == exact.shape or not np.isfinite(observed).all():
         return 0.0
-    cut = _beyond(observed, expected, tolerance) & _beyond(observed, exact, tolerance)
+    low, high = _range(observed)
+    cut = _beyond(low, high, expected, tolerance) & _beyond(low, high, exact, tolerance)
     return float(cut.reshape(len(cut), -1).any(axis=1).mean())
 
 
-def _beyond(observed, expected, tolerance):
-    return (expected < observed.min() - tolerance) | (expected > observed.max() + tolerance)
+def _range(observed):
+    """Where an integer tensor's values may have been cut. At 0 a relu may have cut them, which is no matter of ranges."""
+    low = observed.min()
+    return low if low < 0 else -np.inf, observed.max()
+
+
+def _beyond(low, high, expected, tolerance):
+    return (expected < low - tolerance) | (expected > high + tolerance)

@@ -92,7 +92,7 @@ def _guesses(observed, expected, allowed, before, how, first):
             if hypothesis.fault in ("channel_order", "input_scale"):
                 yield hypothesis.fault, hypothesis.detail, hypothesis.compute(View({}, [expected], observed, None))
     case = Deployed(None, {}, [expected], lambda values: values, True, expected, observed, allowed, _integers(how))
-    for fault, _, forms in hypotheses.OF_THE_OUTPUT:
+    for fault, _, forms in (hypotheses.OF_THE_RANGE if _integers(how) else ()) + hypotheses.OF_THE_OUTPUT:
         for detail, values in forms(case):
             yield "quantization_scale" if fault == "scale" and _integers(how) else fault, detail, values
     axes = tuple(range(expected.ndim - 1))

@@ -4,7 +4,7 @@ They are run by sessions of TensorFlow 1. A function of TensorFlow 2 belongs to 
 same name.
 """
 
-from typing import NamedTuple
+from collections import namedtuple
 
 import numpy as np
 import tensorflow as tf
@@ -18,12 +18,8 @@ _FLOATS = (types_pb2.DT_FLOAT, types_pb2.DT_HALF, types_pb2.DT_BFLOAT16)
 _NORMS = ("FusedBatchNorm", "FusedBatchNormV2", "FusedBatchNormV3")  # without a kernel for double precision
 
 
-class Graph(NamedTuple):
-    """A frozen graph with the names of its tensors, such as `input:0`."""
-
-    definition: object
-    input: str
-    outputs: list
+Graph = namedtuple("Graph", "definition input outputs")
+"""A frozen graph, and the names of its tensors, such as `input:0`: of its one input, and a list of its outputs'."""
 
 
 def frozen(function):

@@ -108,8 +108,8 @@ def _convolution(parameters, weights, groups):
 
 def _conv_transpose2d(parameters, weights):
     return _with_bias(weights, lambda x: lax.conv_general_dilated(
-        x, weights["kernel"][::-1, ::-1], (1, 1), conv_transpose2d.sides_of_the_spread(parameters), lhs_dilation=_spatial(parameters, "stride"),
-        rhs_dilation=_spatial(parameters, "dilation"), dimension_numbers=_IMAGES,
+        x, weights["kernel"][::-1, ::-1], (1, 1), conv_transpose2d.sides_of_the_spread(parameters),
+        lhs_dilation=_spatial(parameters, "stride"), rhs_dilation=_spatial(parameters, "dilation"), dimension_numbers=_IMAGES,
     ))
 
 

@@ -3,13 +3,13 @@
 Inputs and outputs have the channels last, as the exported networks have.
 """
 
-import io
 from pathlib import Path
 
 import torch
 from torch import nn
 from torch.nn import functional
 
+from sweep.frameworks import _pytorch_together
 from sweep.frameworks._pytorch_parts import Gru, Lstm, channels_last, inner
 from sweep.operators import _probe as probing
 from sweep.operators import _windows, activation, rearrange
@@ -50,34 +50,13 @@ def export(probes, target, folders):
             modules.append((_module(probe), torch.from_numpy(probing.arrays_of(probe)[1])))
         except Exception as error:  # what a module may not be asked for
             modules.append((error, None))
-    written = iter(_WRITE[target]([pair for pair in modules if not isinstance(pair[0], Exception)]))
+    contents = _pytorch_together.WRITE[target]([pair for pair in modules if not isinstance(pair[0], Exception)])
     for (module, _example), folder in zip(modules, folders):
-        result = module if isinstance(module, Exception) else next(written)
+        result = module if isinstance(module, Exception) else next(contents)
         if not isinstance(result, Exception):
-            (Path(folder) / _FILE[target]).write_bytes(result)
-            result = _FILE[target]
+            (Path(folder) / _pytorch_together.FILE[target]).write_bytes(result)
+            result = _pytorch_together.FILE[target]
         yield result
-
-
-def _onnx(modules):
-    from sweep.frameworks import _pytorch_together  # here, since not every toolchain with PyTorch has ONNX
-
-    for model in _pytorch_together.exported(modules):
-        yield model if isinstance(model, Exception) else model.SerializeToString()
-
-
-def _exported_program(modules):
-    for module, example in modules:
-        try:
-            content = io.BytesIO()
-            torch.export.save(torch.export.export(module, (example,), dynamic_shapes=({0: torch.export.Dim("batch")},)), content)
-            yield content.getvalue()
-        except Exception as error:  # the exporter's exceptions have no common root
-            yield error
-
-
-_WRITE = {"native": _exported_program, "exported_program": _exported_program, "onnx": _onnx}
-_FILE = {"native": "model.pt2", "exported_program": "model.pt2", "onnx": "model.onnx"}
 
 
 class _Images(nn.Module):
@@ -136,34 +115,14 @@ def _conv_transpose2d(parameters, weights):
     return _Images(compute, dict(weights, kernel=weights["kernel"].transpose(2, 3, 0, 1)))
 
 
-def _pool(parameters):
-    """Positional arguments of both pools up to the padding."""
+def _pool(function, parameters, **options):
     edges = [[0, 0], [0, 0]] if parameters["padding"] == "valid" else parameters["padding"]
-    return _spatial(parameters, "window"), _spatial(parameters, "stride"), tuple(side[0] for side in edges)
+    placed = _spatial(parameters, "window"), _spatial(parameters, "stride"), tuple(side[0] for side in edges)
+    return _Images(lambda own, images: function(images, *placed, ceil_mode=parameters["ceil_mode"], **options))
 
 
-def _max_pool(parameters, _weights):
-    return _Images(lambda own, images: functional.max_pool2d(
-        images, *_pool(parameters), dilation=_spatial(parameters, "dilation"), ceil_mode=parameters["ceil_mode"]
-    ))
-
-
-def _average_pool(parameters, _weights):
-    return _Images(lambda own, images: functional.avg_pool2d(
-        images, *_pool(parameters), ceil_mode=parameters["ceil_mode"], count_include_pad=parameters["count_include_pad"]
-    ))
-
-
-def _resize_nearest(parameters, _weights):
-    mode = "nearest-exact" if parameters["coordinates"] == "half_pixel" else "nearest"
-    return _Images(lambda own, images: functional.interpolate(images, (parameters["new_height"], parameters["new_width"]), mode=mode))
-
-
-def _resize_bilinear(parameters, _weights):
-    return _Images(lambda own, images: functional.interpolate(
-        images, (parameters["new_height"], parameters["new_width"]), mode="bilinear",
-        align_corners=parameters["coordinates"] == "align_corners",
-    ))
+def _resize(parameters, **options):
+    return _Images(lambda own, images: functional.interpolate(images, (parameters["new_height"], parameters["new_width"]), **options))
 
 
 def _batch_norm(parameters, weights):
@@ -246,10 +205,6 @@ def _pad(parameters, _weights):
     return _Images(lambda own, images: functional.pad(images, (left, right, top, bottom), mode, fill))
 
 
-def _rearrange(parameters, _weights):
-    return _Values(lambda own, values: _rearranged(parameters, values))
-
-
 def _rearranged(parameters, values):
     function, axis = parameters["function"], parameters["axis"]
     if function == "transpose":
@@ -267,10 +222,16 @@ _BUILD = {
     "conv2d": lambda parameters, weights: _convolution(parameters, weights, parameters["groups"]),
     "depthwise_conv2d": lambda parameters, weights: _convolution(parameters, weights, parameters["channels"]),
     "conv_transpose2d": _conv_transpose2d,
-    "max_pool": _max_pool,
-    "average_pool": _average_pool,
-    "resize_nearest": _resize_nearest,
-    "resize_bilinear": _resize_bilinear,
+    "max_pool": lambda parameters, _weights: _pool(functional.max_pool2d, parameters, dilation=_spatial(parameters, "dilation")),
+    "average_pool": lambda parameters, _weights: _pool(
+        functional.avg_pool2d, parameters, count_include_pad=parameters["count_include_pad"]
+    ),
+    "resize_nearest": lambda parameters, _weights: _resize(
+        parameters, mode="nearest-exact" if parameters["coordinates"] == "half_pixel" else "nearest"
+    ),
+    "resize_bilinear": lambda parameters, _weights: _resize(
+        parameters, mode="bilinear", align_corners=parameters["coordinates"] == "align_corners"
+    ),
     "batch_norm": _batch_norm,
     "softmax": _softmax,
     "reduce": _reduce,
@@ -279,5 +240,5 @@ _BUILD = {
     "lstm": _lstm,
     "gru": _gru,
     "pad": _pad,
-    "rearrange": _rearrange,
+    "rearrange": lambda parameters, _weights: _Values(lambda own, values: _rearranged(parameters, values)),
 }

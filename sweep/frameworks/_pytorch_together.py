@@ -1,12 +1,12 @@
-"""Many small PyTorch modules to as many ONNX models, by one run of the exporter.
+"""Many small PyTorch modules to as many files, each with a free batch.
 
-The exporter looks through all operators that it knows whenever it is called, which takes many times longer than a small module does: so it
-gets the modules together, and the graph is taken apart, which is easy since its parts don't meet.
+ONNX by one run of the exporter: it looks through all operators that it knows whenever it is called, which takes many times longer than a
+small module does. So it gets the modules together, and the graph is taken apart, which is easy since its parts don't meet.
 """
 
 import copy
+import io
 
-import onnx
 import torch
 from torch import nn
 
@@ -16,17 +16,36 @@ from sweep.frameworks._pytorch_parts import Gru, Lstm
 INPUT, OUTPUT = "input", "output"
 
 
-def exported(modules):
-    """ONNX models with a free batch, or exceptions, of (module, example input) pairs, in their order."""
+def _onnx_files(modules):
+    """The content of a file for each (module, example input), or the exception that came of it."""
+    return (each if isinstance(each, Exception) else each.SerializeToString() for each in _models(modules))
+
+
+def _programs(modules):
+    for module, example in modules:
+        try:
+            content = io.BytesIO()
+            torch.export.save(torch.export.export(module, (example,), dynamic_shapes=({0: torch.export.Dim("batch")},)), content)
+            yield content.getvalue()
+        except Exception as error:  # the exporter's exceptions have no common root
+            yield error
+
+
+WRITE = {"native": _programs, "exported_program": _programs, "onnx": _onnx_files}
+FILE = {"native": "model.pt2", "exported_program": "model.pt2", "onnx": "model.onnx"}
+
+
+def _models(modules):
+    """ONNX models or exceptions. Where some module can't be exported, the halves are."""
     if not modules:
         return []
     try:
         return _parts(_exported(modules), len(modules))
-    except Exception as error:  # the exporter's exceptions have no common root
+    except Exception as error:  # likewise
         if len(modules) == 1:
             return [error]
     half = len(modules) // 2
-    return exported(modules[:half]) + exported(modules[half:])
+    return _models(modules[:half]) + _models(modules[half:])
 
 
 class _Together(nn.Module):
@@ -62,6 +81,8 @@ def _with_operator(module):
 
 def _parts(whole, count):
     """The model of each output, with what it is computed from alone."""
+    import onnx  # here, since not every environment with PyTorch has it
+
     makers = {name: node for node in whole.graph.node for name in node.output}
     constants = {tensor.name: tensor for tensor in whole.graph.initializer}
     inputs = {value.name: value for value in whole.graph.input}

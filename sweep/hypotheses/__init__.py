@@ -6,7 +6,7 @@ form can't be what was observed (ValueError says so too). Rows come in the order
 simpler first.
 """
 
-from sweep.hypotheses._deployed import DEPLOYED, OF_THE_OUTPUT, Deployed
+from sweep.hypotheses._deployed import DEPLOYED, OF_THE_OUTPUT, OF_THE_RANGE, Deployed
 from sweep.hypotheses._kernels import KERNELS
 from sweep.hypotheses._parameters import PARAMETERS
 from sweep.hypotheses._precision import PRECISION
@@ -20,7 +20,10 @@ ROWS = KERNELS + PARAMETERS + WINDOWS + RECURRENT + SHAPES + VALUES + PRECISION
 OF_THE_WHOLE_BATCH = ("batch_statistics", "clipping", "reduced_precision")
 """Faults that a few of the examples can't tell."""
 
-__all__ = ["DEPLOYED", "OF_THE_OUTPUT", "OF_THE_WHOLE_BATCH", "ROWS", "Coarse", "Deployed", "Hypothesis", "Surroundings", "View", "of"]
+__all__ = [
+    "DEPLOYED", "OF_THE_OUTPUT", "OF_THE_RANGE", "OF_THE_WHOLE_BATCH", "ROWS", "Coarse", "Deployed", "Hypothesis", "Surroundings", "View",
+    "of",
+]
 
 
 def of(layer, own, surroundings):

@@ -106,8 +106,6 @@ def _scaled_output(case):
 
 def _calibration(case):
     """Steps far coarser than the values' range needs, or a range that cuts them."""
-    if not case.integers:
-        return
     observed, expected = case.observed, case.expected
     low, high = observed.min(), observed.max()
     levels = np.unique(observed)
@@ -194,8 +192,9 @@ DEPLOYED = (
     ("activation", ("relu",), _slope),
     ("scale", _PRODUCTS, _scaled_kernel),
 )
+OF_THE_RANGE = (("calibration", None, _calibration),)
+"""Rows that explain an integer tensor by its range alone, before anything else is asked."""
 OF_THE_OUTPUT = (
-    ("calibration", None, _calibration),
     ("scale", None, _scaled_output),
     ("layout", None, _layouts),
 )

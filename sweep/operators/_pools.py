@@ -54,9 +54,11 @@ def mean(inputs, both, counts, count_padding):
         sides = [(0, 0)] + [(max(axis.before, 0), max(axis.after, 0)) for axis in both] + [(0, 0)]
         counted = np.pad(counted, sides, mode="constant", constant_values=1)
         padded = [axis._replace(size=axis.size + axis.before + axis.after, before=0, after=0) for axis in both]
-        return total(inputs, both, counts) / total(counted, padded, counts)
-    with np.errstate(all="ignore"):
-        return total(inputs, both, counts) / total(counted, both, counts)
+        both_counted = padded
+    else:
+        both_counted = both
+    with np.errstate(all="ignore"):  # windows that lie elsewhere may hold nothing that counts
+        return total(inputs, both, counts) / total(counted, both_counted, counts)
 
 
 def total(inputs, both, counts):

@@ -27,8 +27,8 @@ PARAMETERS = {
 }
 COORDINATES = tuple(PARAMETERS["coordinates"])
 RULE = {"half_pixel": "floor", "align_corners": "round", "asymmetric": "floor"}
-"""How the nearest pixel is taken: `floor` is the one that x lies in, of pixels that begin at their coordinate, or for half_pixel half a pixel
-before it; `round` is the one that x is nearest to, of two the upper one."""
+"""How the nearest pixel is taken: `floor` is the one that x lies in, of pixels that begin at their coordinate, or half a pixel before it
+for half_pixel; `round` is the one that x is nearest to, of two the upper one."""
 
 
 def valid(_parameters):

@@ -109,7 +109,8 @@ def _normal(values):
 
 def _product(values, factor):
     """x f(x), 0 where x is minus infinity and f(x) is 0."""
-    return np.where(np.isneginf(values), 0, values * factor)
+    with np.errstate(invalid="ignore"):
+        return np.where(np.isneginf(values), 0, values * factor)
 
 
 _FUNCTIONS = {

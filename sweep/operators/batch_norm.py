@@ -68,7 +68,9 @@ def deviations(parameters, weights, inputs, _observed):
     for name, value in (("gamma", 1), ("beta", 0), ("mean", 0)):
         yield ("missing_parameter", "{} taken for {}".format(name, value),
                lambda name=name, value=value: _normalized(dict(weights, **{name: np.full_like(weights[name], value)}), inputs, epsilon))
-    yield "variance_or_deviation", "divided by the variance", lambda: _normalized(dict(weights, variance=weights["variance"] ** 2), inputs, 0.0)
+    yield "variance_or_deviation", "divided by the variance", lambda: _normalized(
+        dict(weights, variance=weights["variance"] ** 2), inputs, 0.0
+    )
     yield "channel_order", "parameters in reverse order", lambda: _normalized(
         {name: array[::-1] for name, array in weights.items()}, inputs, epsilon
     )

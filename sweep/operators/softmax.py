@@ -65,7 +65,8 @@ def deviations(parameters, _weights, inputs, _observed):
     for axis in range(1, inputs.ndim):
         if axis != parameters["axis"] % inputs.ndim:
             yield "axis", "along axis {}".format(axis), lambda axis=axis: _softmax(inputs, axis, parameters["logarithm"])
-    yield "axis", "over all axes at once", lambda: _softmax(inputs.reshape(len(inputs), -1), -1, parameters["logarithm"]).reshape(inputs.shape)
+    flat = inputs.reshape(len(inputs), -1)
+    yield "axis", "over all axes at once", lambda: _softmax(flat, -1, parameters["logarithm"]).reshape(inputs.shape)
     other = not parameters["logarithm"]
     yield "activation", "{} logarithm".format("with the" if other else "without the"), lambda: _softmax(inputs, parameters["axis"], other)
     yield "overflow", "exponentials of the inputs as they are", lambda: _overflowing(inputs, parameters["axis"], parameters["logarithm"])

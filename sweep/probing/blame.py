@@ -10,8 +10,8 @@ RIGHT, WRONG = "right", "wrong"
 def blame(results: Sequence[Mapping[str, Any]]) -> dict[str, str]:
     """By id of each probe that is wrong in some results and right in others, what tells them apart, in words.
 
-    A result is what one cell found: {"options": {name: value}, "records": [`probes.json`]}; `options` has whatever differs between the cells,
-    be it an option of the runtime, its version or the framework's.
+    A result is what one cell found: {"options": {name: value}, "records": the content of its `probes.json`}; `options` has whatever differs
+    between the cells, be it an option of the runtime, its version or the framework's.
     """
     verdicts: dict[str, dict[str, list[Mapping[str, Any]]]] = defaultdict(lambda: {RIGHT: [], WRONG: []})
     for result in results:

@@ -10,7 +10,8 @@ from sweep import components
 Parameters = dict[str, Any]
 Values = Mapping[str, Sequence[Any]]
 Ways = Sequence[Values]
-"""What can be asked for: by parameter the values, where these aren't all; a combination that is within one of them can be. None: all can."""
+"""What can be asked for: combinations that are within one of these, which have the values by parameter where they aren't all. An empty
+list is for all combinations."""
 
 CANDIDATES = 30
 """Of so many valid draws that hold a pair not yet met, the one that holds most such pairs is taken."""
@@ -23,12 +24,12 @@ REPEATS = 1000
 def probes(operator: str, count: int, seed: int, ways: Ways = ()) -> list[dict[str, Any]]:
     """Up to `count` different probes of an operator, the same for the same arguments; fewer where there are no more.
 
-    The order is that of the draw: every pair of values of two parameters that some valid combination has is met as early as the greedy choice
-    can, and random combinations follow.
+    Every pair of values of two parameters that some valid combination has is met as early as the greedy choice can, and random combinations
+    follow.
     """
     space = Space(operator, ways)
-    chance = random.Random(f"{operator} {seed}")
-    return [{"operator": operator, "parameters": parameters, "seed": seed} for parameters in itertools.islice(_distinct(space, chance), count)]
+    drawn = itertools.islice(_distinct(space, random.Random(f"{operator} {seed}")), count)
+    return [{"operator": operator, "parameters": parameters, "seed": seed} for parameters in drawn]
 
 
 class Space:
@@ -39,7 +40,9 @@ class Space:
         self.operator = components.load("operators", operator)
         everything = {name: list(values) for name, values in self.operator.PARAMETERS.items()}
         self.ways = [_limited(everything, way) for way in ways or [{}]]
-        self.values = {name: [value for value in values if any(value in way[name] for way in self.ways)] for name, values in everything.items()}
+        self.values = {
+            name: [value for value in values if any(value in way[name] for way in self.ways)] for name, values in everything.items()
+        }
 
     def has(self, parameters: Parameters) -> bool:
         return self.operator.valid(parameters) and any(all(value in way[name] for name, value in parameters.items()) for way in self.ways)
@@ -52,7 +55,9 @@ class Space:
 def within(ways: Ways, values: Values) -> list[dict[str, list[Any]]]:
     """The ways with no more than these values of the parameters that are named."""
     return [
-        {**way, **{name: [value for value in way.get(name, known) if value in known] for name, known in values.items()}} for way in ways or [{}]
+        {name: list(known) for name, known in way.items()}
+        | {name: [value for value in way.get(name, known) if value in known] for name, known in values.items()}
+        for way in ways or [{}]
     ]
 
 

@@ -9,6 +9,8 @@ from sweep.operators import _faults
 from sweep.operators import _probe as probing
 from sweep.probing.judge import Arrays, judge
 
+OWN_ROUNDING = 16 * 2.0**-23
+"""Relative: a wrong value may be larger than the right one, and is rounded then by more than the right one may be off."""
 SHAPE, NOT_FINITE, UNKNOWN = "shape", "not_finite", "unknown"
 
 
@@ -42,8 +44,7 @@ def name(probe: Mapping[str, Any], arrays: tuple[Arrays, np.ndarray], observed: 
 
 def _candidates(probe: Mapping[str, Any], weights: Arrays, inputs: np.ndarray, observed: np.ndarray) -> Iterator[tuple[str, str, Any]]:
     operator, parameters = probing.operator_of(probe), probe["parameters"]
-    if observed.ndim == operator.reference(parameters, weights, inputs).ndim:
-        yield from operator.deviations(parameters, weights, inputs, observed)
+    yield from operator.deviations(parameters, weights, inputs, observed)
     yield from _faults.of_values(inputs, observed, lambda other: operator.reference(parameters, weights, other))
 
 
@@ -54,11 +55,8 @@ def _agrees(compute: Any, right: np.ndarray, observed: np.ndarray, allowed: np.n
         return False
     if values is None or values.shape != observed.shape:
         return False
-    if values.shape == right.shape:
-        tolerated = allowed
-    else:
-        tolerated = np.full(values.shape, np.nanmax(allowed, initial=0.0))
-    return judge(observed, values, tolerated, row).right
+    tolerated = allowed if values.shape == right.shape else np.full(values.shape, np.nanmax(allowed, initial=0.0))
+    return judge(observed, values, tolerated + OWN_ROUNDING * np.abs(values), row).right
 
 
 def _where(wrong: np.ndarray) -> str:

@@ -76,7 +76,8 @@ def write(folder: Path, fault: Fault) -> None:
         shutil.copytree(fault.file, target)
     else:
         shutil.copyfile(fault.file, target)
-    arrays = {"inputs": inputs, "right": right, "tolerance": fault.tolerance} | {f"weights_{name}": array for name, array in weights.items()}
+    arrays = {"inputs": inputs, "right": right, "tolerance": fault.tolerance}
+    arrays |= {f"weights_{name}": array for name, array in weights.items()}
     if fault.observed is not None:
         arrays["observed"] = fault.observed
     for name, array in arrays.items():
@@ -120,8 +121,8 @@ A model of one `{operator}` {"ends the process" if fault.observed is None else "
 
 What was observed is {named.detail}.
 
-**To reproduce**: `pip install numpy` and the runtime, then `python reproduce.py`; exit status 1 is the fault. It needs the files beside it and
-nothing else. `right.npy` is the right output in float64, `tolerance.npy` what rounding explains of a difference.
+**To reproduce**: `pip install numpy` and the runtime, then `python reproduce.py`; exit status 1 is the fault. It needs the files beside it
+and nothing else. `right.npy` is the right output in float64, `tolerance.npy` what rounding explains of a difference.
 
 **Versions**: {fault.module} {fault.version}; {fault.made_by}; {platform.platform()}, {platform.machine()}
 

@@ -2,6 +2,8 @@
 
 import warnings
 
+import numpy as np
+
 from sweep.runtimes import _batches, _litert_convert, _litert_layers, _litert_session, _requests
 
 _OPTIONS = {
@@ -17,12 +19,13 @@ FACTS = dict(_litert_convert.FACTS, options=_OPTIONS, batch_dependent=[], layer_
 
 
 class Runtime:
-    """A runtime's functions, over what makes an interpreter of a path and its enumeration of resolvers."""
+    """A runtime's functions, over the class of its interpreter, its enumeration of resolvers and its schema of the file."""
 
-    def __init__(self, facts, make, resolvers):
+    def __init__(self, facts, interpreter, resolvers, schema):
         self._facts = facts
-        self._make = make
+        self._make = interpreter
         self._resolvers = resolvers
+        self._schema = schema
         self._options = dict(_DEFAULTS)
 
     def set_options(self, options):
@@ -68,14 +71,14 @@ class Runtime:
         return _litert_layers.outputs(self._session(path, threads, details, keep=True), inputs)
 
     def _session(self, path, threads, details, keep):
-        session = _litert_session.Session(self._interpreter(path, threads, keep), threads, self._options["resolver"])
-        _litert_session.check(path, session, details)
-        return session
+        return _litert_session.opened(path, self._interpreter(path, threads, keep), threads, self._options["resolver"], details)
 
     def _interpreter(self, path, threads, keep=False):
         """With allocated tensors, of which none is overwritten by another where they are to be kept."""
         resolver = getattr(self._resolvers, _RESOLVERS[self._options["resolver"]])
         try:
+            # Not every version looks where the tables of a damaged file lead before it goes there, which ends the process.
+            self._schema.ModelT.InitFromPackedBuf(np.memmap(str(path), mode="r"))
             with warnings.catch_warnings():  # it warns that one of the two will be removed, and that keeping tensors is slow
                 warnings.simplefilter("ignore", UserWarning)
                 made = self._make(

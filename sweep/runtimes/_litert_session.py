@@ -18,7 +18,7 @@ class Session:
         self.resolver = resolver
         self.inputs, self.outputs = interpreter.get_input_details(), _outputs(interpreter)
         self.dtype, self.shape = np.dtype(self.inputs[0]["dtype"]).name, _shape(self.inputs[0])
-        self.batch = self.shape[0] if self.shape else None
+        self.batch = self.shape[0]
         self._allocated = tuple(self.shape)  # the shape of inputs that the tensors are for
 
     def run(self, inputs):
@@ -40,11 +40,13 @@ class Session:
         self.interpreter.invoke()
 
 
-def check(path, session, details):
-    """Raise ValueError that names the file where it is not of details["input_dtype"], ["input_shape"] and ["output_shape"], has another
-    number of inputs than one, gives something else than float32, or takes another number of inputs at once than one or any."""
-    if len(session.inputs) != 1:
-        raise ValueError("{} has {} inputs, not one".format(path, len(session.inputs)))
+def opened(path, interpreter, threads, resolver, details):
+    """A session. Raises ValueError that names the file where it is not of details["input_dtype"], ["input_shape"] and ["output_shape"],
+    has another number of inputs than one, gives something else than float32, or takes another number of inputs at once than one or any."""
+    inputs = interpreter.get_input_details()
+    if len(inputs) != 1 or not _shape(inputs[0]):
+        raise ValueError("{} takes {} arrays, not one with a batch axis".format(path, len(inputs)))
+    session = Session(interpreter, threads, resolver)
     for output in session.outputs:
         if output["dtype"] is not np.float32:
             raise ValueError("{} gives {} as {}, not float32".format(path, output["name"], np.dtype(output["dtype"]).name))
@@ -56,6 +58,7 @@ def check(path, session, details):
     if session.batch not in (None, 1):
         raise ValueError("{} takes {} inputs at once".format(path, session.batch))
     _requests.check_outputs(path, [output["shape"][1:].tolist() for output in session.outputs], details)
+    return session
 
 
 def try_out(interpreter):

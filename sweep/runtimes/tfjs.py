@@ -54,10 +54,11 @@ _options = dict(_DEFAULTS)
 
 
 class Session:
-    """An open model: its process, and name, shape and type of its input and of each output; -1 is an axis that is left open."""
+    """An open model: its process and back end, and name, shape and type of its input and of each output; -1 is an axis left open."""
 
-    def __init__(self, process, input, outputs):
+    def __init__(self, process, backend, input, outputs):
         self.process = process
+        self.backend = backend
         self.input = input
         self.outputs = outputs
 
@@ -66,8 +67,11 @@ class Session:
         return 1 if self.input["shape"][0] == 1 else wanted
 
     def run(self, inputs):
-        """Outputs float32 (B, ...) of one batch."""
-        _header, arrays = self.process.ask("run", [inputs])
+        """Outputs float32 (B, ...) of one batch. Raises ValueError with what the library says where it can't run it."""
+        try:
+            _header, arrays = self.process.ask("run", [inputs])
+        except ValueError as error:
+            raise ValueError("the back end {}: {}".format(self.backend, error)) from error
         return _batches.joined([np.asarray(array, np.float32) for array in arrays])
 
 
@@ -159,7 +163,7 @@ def _opened(path):
         raise ValueError("takes {}, not one array of float32 or int32".format(inputs))
     if inputs[0]["shape"][0] not in (-1, 1):
         raise ValueError("takes batches of {} alone".format(inputs[0]["shape"][0]))
-    return Session(process, inputs[0], ports["outputs"])
+    return Session(process, _options["backend"], inputs[0], ports["outputs"])
 
 
 def _without_batch(shape, expected):

@@ -105,7 +105,9 @@ def deployed_verdict(settings, source, out):
     how = simulation.arithmetic(quantization.ROWS[settings["quantization"]], settings["quantization_options"])
     layers, switched = read_details(source)["layers"], dict(_read_list(out, SWITCHED))
     if layers is None:
-        judged = diagnosis.judge_tensors(_read_list(out, SOURCE_TENSORS), _read_list(out, TENSORS), outputs, how)
+        right = np.load(os.path.join(out, SOURCE_TENSORS + "_outputs.npy"), allow_pickle=False)
+        source_tensors = _read_list(out, SOURCE_TENSORS) or [("output", right)]
+        judged = diagnosis.judge_tensors(source_tensors, _read_list(out, TENSORS), outputs, how)
     else:
         judged = diagnosis.judge_deployed(layers, read_weights(source), inputs, _read_list(out, TENSORS), outputs, how, switched)
     return _told(judged, out)

@@ -1,10 +1,10 @@
 """Single operators built, exported, converted, opened and run: many of them in one call, each for itself.
 
-A probe that ends the process, or does not end, costs no other. Before each the `journal`, a file of JSON lines, says which ones are begun
-({"begun": [numbers], "time": on the monotonic clock}), after each what became of it ({"done": number, ...}), so that a caller whose worker
-is gone knows the culprit. A watchdog ends the process where a probe takes too long.
+A probe that ends the process, or does not end, costs no other. Before each the `journal`, a file of JSON lines, says which are begun
+({"begun": [numbers], "time": on the monotonic clock}), after each what became of it ({"done": number, ...}), so that a caller whose
+worker is gone knows the culprit. A watchdog ends the process where a probe takes too long.
 
-What became of one: {"status": "ran"}, with its output in the probe's folder, or {"status": "refused", "step": `build`, `export`, `convert`,
+What became of one: {"status": "ran"}, with its output in the probe's folder, or {"status": "refused", "step": `export`, `convert`,
 `open` or `run`, "error": the exception's type, "message": one line}.
 """
 
@@ -126,7 +126,7 @@ class _Journal:
     """Lines that are in the file before anything else happens."""
 
     def __init__(self, path):
-        self._file = open(path, "a")
+        self._file = open(path, "a")  # noqa: SIM115  # for as long as the journal is written
 
     def _write(self, **line):
         self._file.write(json.dumps(line) + "\n")

@@ -18,11 +18,12 @@ Call = Callable[[list[int], str], Any]
 
 
 def each(call: Call, count: int, seconds: float) -> list[Found]:
-    """What became of `count` things: what the journal says of each (`sweep.stages.probe`), or {"status": `crashed` or `timed_out`, "message"}.
+    """What became of each of `count` things: what the journal (`sweep.stages.probe`) says, or that it ended its worker, {"status":
+    `crashed` or `timed_out`, "message"}.
 
     `call(numbers, journal)` has a worker do those with these numbers, and the worker counts them anew from 0. One that is begun for longer
-    than `seconds` when the worker ends has timed out. Raises StageFailed where the worker's end says nothing of them, or a call as a whole
-    does not work.
+    than `seconds` when the worker ends has timed out. Raises StageFailed where the worker's end says nothing of them, or a call does not
+    work at all.
     """
     found: dict[int, Found] = {}
     queue = [list(range(count))]

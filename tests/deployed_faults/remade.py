@@ -2,8 +2,11 @@
 
 import numpy as np
 
+from sweep import reference
+
 from .converted import Unsuitable
 
+LARGEST = float(np.finfo(np.float16).max)
 STATIC = ("static_int8",)
 
 
@@ -36,17 +39,20 @@ def dim_calibration(random, network, _layer):
     return network._replace(calibration=network.calibration * np.float32(random.choice([0.02, 0.1])))
 
 
-def overflow(random, network, layer):
-    """(right network, layer): weights whose activations float16 can't hold, which the next layer makes small again. A relu between them
+def overflow(_random, network, layer):
+    """The right network with weights whose activations float16 can't hold, which the next layer makes small again. A relu between them
     changes nothing."""
     readers = [each for each in network.layers if layer["name"] in each["inputs"]]
     while len(readers) == 1 and readers[0]["kind"] in ("relu", "max_pool", "average_pool", "flatten"):
         readers = [each for each in network.layers if readers[0]["name"] in each["inputs"]]
     if len(readers) != 1 or readers[0]["kind"] not in ("conv2d", "dense", "conv1d"):
         raise Unsuitable
-    factor, weights = np.float32(2.0 ** random.randint(17, 20)), dict(network.weights)
-    largest = max(np.abs(weights[f"{layer['name']}/{parameter}"]).max() for parameter in ("kernel", "bias"))
-    factor = min(factor, np.float32(2.0 ** np.floor(np.log2(60000 / largest))))  # the weights themselves fit
+    weights = dict(network.weights)
+    most = np.abs(reference.layer_outputs(network.layers, weights, network.inputs)[layer["name"]]).max()
+    parameters = max(np.abs(weights[f"{layer['name']}/{parameter}"]).max() for parameter in ("kernel", "bias"))
+    factor = np.float32(2.0 ** np.ceil(np.log2(2 * LARGEST / most)))
+    if factor * parameters > LARGEST:  # the weights themselves must fit
+        raise Unsuitable
     for parameter in ("kernel", "bias"):
         weights[f"{layer['name']}/{parameter}"] = weights[f"{layer['name']}/{parameter}"] * factor
     name = f"{readers[0]['name']}/kernel"
