@@ -1,7 +1,8 @@
 """Single operators as small models: what each is by definition, over which parameters it may be asked for, and how it may go wrong.
 
 A **probe** is one operator with one choice of parameters, as JSON: {"operator", "parameters", "seed"}. It fully says the model, its weights
-and its inputs. Each module offers:
+and its inputs, which are alike where it has {"alike": true}: then no calibration on them, whatever its rule, takes one for the other's
+outlier. Each module offers:
 
     PARAMETERS      {name: values}, the simplest value first, from the operator's own definition; a probe has a value for each
     valid(parameters)                               whether the definition gives a meaning to this combination

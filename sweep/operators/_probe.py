@@ -25,8 +25,8 @@ def arrays_of(probe):
     """(weights, inputs) of a probe: float32, drawn from its seed and its text."""
     operator = operator_of(probe)
     rng = np.random.RandomState((zlib.crc32(name_of(probe).encode()) + probe["seed"]) & 0xFFFFFFFF)
-    weights = operator.weights(probe["parameters"], rng)
-    return weights, operator.inputs(probe["parameters"], rng)
+    weights, inputs = operator.weights(probe["parameters"], rng), operator.inputs(probe["parameters"], rng)
+    return weights, np.repeat(inputs[:1], len(inputs), axis=0) if probe.get("alike") else inputs
 
 
 def exact(probe, weights, inputs):

@@ -3,9 +3,11 @@
 How much rounding explains follows from the operator's definition and from the types that the quantization row computes in. Of each output
 element it is the sum of
 
-    rounding        roundings x unit of the arithmetic x magnitude      (`sweep.operators`; Higham 2002, section 3.1)
-    storage         what moving every weight and input by half a step of its type does: the largest effect of some draws of signs, thrice,
-                    since draws don't find the worst case
+    rounding        n u / (1 - n u) times the magnitude, for n roundings of single precision (`sweep.operators`; Higham 2002, section 3.1).
+                    In half precision sums may be made in it too: 4 sqrt(n) u of that, which they stay below but for bad luck (Higham and
+                    Mary 2019); no hardware sums in bfloat16, but it rounds results to it, STEPS of them
+    storage         what moving every weight and input by half a step of its type up or down does: the largest effect of some draws,
+                    thrice, since draws don't find the worst case
     steps           of a fully quantized graph: STEPS times the step of its output's range
     slack           what the rounding of coordinates may do
 
@@ -23,9 +25,7 @@ from sweep.operators import _probe as probing
 
 Arrays = Mapping[str, np.ndarray]
 
-DRAWS = 8
-STORAGE_FACTOR = 3
-"""See above; without it a draw of eight found at least 0.4 of the worst case of the operators here."""
+DRAWS, STORAGE_FACTOR, LUCK = 8, 3, 4
 _FLOAT_BITS = {"float32": 24, "float16": 11, "bfloat16": 8}
 _LARGEST = {"float32": float(np.finfo(np.float32).max), "float16": 65504.0, "bfloat16": float(np.finfo(np.float32).max)}
 
@@ -53,12 +53,16 @@ def tolerance(probe: Mapping[str, Any], row: str, options: Mapping[str, Any], ar
     with np.errstate(all="ignore"):
         right = operator.reference(parameters, weights, inputs)
         sizes = operator.magnitude(parameters, weights, inputs)
-        count = operator.roundings(parameters)
-        unit = 2.0 ** -min(_FLOAT_BITS[types.arithmetic], 24)
-        allowed = count * unit / (1 - count * unit) * sizes + unit * np.abs(right)
+        count, steps, unit = operator.roundings(parameters), getattr(operator, "STEPS", 1), 2.0 ** -_FLOAT_BITS[types.arithmetic]
+        single = count * 2.0**-24
+        allowed = single / (1 - single) * sizes + unit * np.abs(right)
+        if types.arithmetic == "float16":
+            allowed = allowed + LUCK * np.sqrt(count) * unit * sizes
+        elif types.arithmetic == "bfloat16":
+            allowed = allowed + steps * unit * sizes
         allowed = allowed + STORAGE_FACTOR * _storage(operator, parameters, weights, inputs, right, types)
         if types.static_bits:
-            allowed = allowed + getattr(operator, "STEPS", 1) * _step(_span(operator, right), types.static_bits)
+            allowed = allowed + steps * _step(_span(operator, right), types.static_bits)
         if hasattr(operator, "slack"):
             allowed = allowed + operator.slack(parameters, weights, inputs)
     return np.maximum(allowed, np.finfo(np.float32).tiny)
@@ -94,10 +98,15 @@ def _storage(operator: Any, parameters: Any, weights: Arrays, inputs: np.ndarray
         return array + chance.choice([-0.5, 0.5], array.shape) * _steps(array, kind)
 
     for _draw in range(DRAWS):
-        others = {name: moved(array, types.weights if array.ndim > 1 else types.activations) for name, array in weights.items()}
+        others = {name: moved(array, _kept(array, types)) for name, array in weights.items()}
         effect = np.abs(operator.reference(parameters, others, moved(inputs, types.activations)) - right)
         most = max(most, float(effect[np.isfinite(effect)].max(initial=0.0)))
     return most
+
+
+def _kept(array: np.ndarray, types: _Types) -> str:
+    """The type of a weight: where activations are integers, biases and the like are kept as well as these are."""
+    return types.weights if array.ndim > 1 or types.activations == "float32" else types.activations
 
 
 def _steps(array: np.ndarray, kind: str) -> np.ndarray | float:

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from sweep import toolchain
+from sweep import quantization, toolchain
 from sweep.operators import _probe as probing
 from sweep.probing import draw, reproducer, shrink
 from sweep.probing.judge import judge, tolerance, values_of
@@ -40,7 +40,7 @@ Record = dict[str, Any]
 def run(work: Work) -> Outcome:
     """Write `probes.json`, a record for each probe, and `reproducers/`, a folder for each kind of fault.
 
-    A record has `id`, `parameters`, `seed`; `verdict`: `right`, `wrong`, `unsupported`, `crashed` or `timed_out`; of what is unsupported
+    A record has `id` and the probe; `verdict`: `right`, `wrong`, `unsupported`, `crashed` or `timed_out`; of what is unsupported
     the `step`, `failure_class`, `error` and `message`; of what is wrong the largest `difference` and its `ratio` to what is tolerated (null
     where it is no number), `why`, `fault`, `detail`, and `also`, other faults that would give the same; and `framework`, the verdict on
     what the framework itself makes of it.
@@ -49,7 +49,9 @@ def run(work: Work) -> Outcome:
     with tempfile.TemporaryDirectory(prefix="sweep-probes-") as scratch:
         route = _Route(work, Path(scratch))
         settings = work.settings
-        probes = draw.probes(settings["operator"], settings["count"], settings["seed"], route.ways)
+        alike = {"alike": True} if quantization.ROWS[settings["quantization"]].calibrated else {}
+        drawn = draw.probes(settings["operator"], settings["count"], settings["seed"], route.ways)
+        probes = [{**probe, **alike} for probe in drawn]
         records = route.records(probes)
         seconds = time.monotonic() - started
         faults = _by_fault(probes, records)
@@ -176,8 +178,7 @@ class _Route:
         self.runs = self.runs or end.get("runs") or {}
         of_framework = self._verdict(probe, folder / NATIVE_OUTPUT, own, "float32")
         found = of_framework if self.native else self._verdict(probe, folder / OUTPUT, end, self.row)
-        record = {"id": probing.name_of(probe), "parameters": probe["parameters"], "seed": probe["seed"], **found}
-        return record | {"framework": of_framework["verdict"]}
+        return {"id": probing.name_of(probe), **probe, **found, "framework": of_framework["verdict"]}
 
     def _verdict(self, probe: Probe, output: Path, end: Found, row: str) -> Record:
         if end["status"] == "refused":
