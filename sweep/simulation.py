@@ -45,7 +45,8 @@ def logits(layers, weights, inputs, how, chunk=32):
         for layer in layers:
             if layer["kind"] in POOLS:
                 limits[layer["name"]] = limits[layer["inputs"][0]]
-    return np.concatenate([_run(layers, rounded, part, how, stored, limits) for part in parts])
+    with np.errstate(over="ignore", invalid="ignore"):  # where float16 has no number
+        return np.concatenate([_run(layers, rounded, part, how, stored, limits) for part in parts])
 
 
 def _run(layers, rounded, inputs, how, stored, limits):

@@ -20,10 +20,16 @@ def export(network, path):
     """Write the network with a free batch."""
     graph = network.graph
     weights = canonical(graph.layers, network.variables)
-    inputs = jax.ShapeDtypeStruct(jax.export.symbolic_shape("batch") + tuple(graph.layers[0]["shape"]), graph.input_dtype)
+    double = graph.dtype == np.float64
+    write(lambda images: _apply(network, weights, images), graph.layers[0]["shape"], graph.input_dtype, path, double)
+
+
+def write(compute, shape, dtype, path, double=False):
+    """Write a function of one array (N, *shape) with a free batch, in float64 where `double` is."""
+    inputs = jax.ShapeDtypeStruct(jax.export.symbolic_shape("batch") + tuple(shape), dtype)
     model = to_onnx(
-        lambda images: _apply(network, weights, images), [inputs], model_name="network", opset=OPSET,
-        enable_double_precision=graph.dtype == np.float64, input_names=["input"], output_names=["logits"],
+        compute, [inputs], model_name="network", opset=OPSET, enable_double_precision=double, input_names=["input"],
+        output_names=["logits"],
     )
     # Where jax2onnx 0.17.1 took transpositions out around a sum of two layers, the shapes that it noted before still stand, and a
     # runtime that believes them refuses the file. They follow from the operators.
@@ -37,7 +43,7 @@ def _apply(network, weights, images):
     for layer in graph.layers:
         name, inputs = layer["name"], [values[other] for other in layer["inputs"]] or [images]
         if layer["kind"] in _RECURRENT:
-            values[name] = _recurrent(layer, weights, *inputs)
+            values[name] = recurrent(layer, weights, *inputs)
         elif layer["kind"] in _POOLING:
             values[name] = _POOLING[layer["kind"]](layer, *inputs)
         else:
@@ -80,7 +86,8 @@ _POOLING = {"max_pool": _max_pool, "average_pool": _average_pool}
 _RECURRENT = {"lstm": ("LSTM", (0, 3, 1, 2)), "gru": ("GRU", (0, 1, 2))}
 
 
-def _recurrent(layer, weights, values):
+def recurrent(layer, weights, values):
+    """A recurrent layer with canonical weights, for `write`: by a name of its own, which becomes ONNX's operator."""
     operator, gates = _RECURRENT[layer["kind"]]
     own = {parameter: weights["{}/{}".format(layer["name"], parameter)] for parameter in ("kernel", "recurrent_kernel", "bias")}
     recurrent_bias = weights.get(layer["name"] + "/recurrent_bias", np.zeros_like(own["bias"]))
@@ -133,4 +140,6 @@ class _RecurrentOperator(PrimitiveLeafPlugin):
         axes = ctx.builder.const_i64(ctx.fresh_name("axes"), [axis])
         found = ctx.builder.Squeeze(result, axes, _outputs=[ctx.get_value_for_var(eqn.outvars[0]).name])
         found.type = values.type
+        sizes = [values.shape[0]] + list(values.shape[1:2] if settings["return_sequences"] else []) + [settings["units"]]
+        found.shape = type(values.shape)(sizes)  # an output without one is refused
         ctx.bind_value_for_var(eqn.outvars[0], found)

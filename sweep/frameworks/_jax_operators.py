@@ -66,10 +66,12 @@ def _onnx(probe, folder):
     if probe["operator"] in _LAYERS:
         layer = _LAYERS[probe["operator"]].layer(probe["parameters"])
         named = {"{}/{}".format(layer["name"], name): array for name, array in weights.items()}
-        _jax_onnx.write(lambda values: _jax_onnx.recurrent(layer, named, values), inputs.shape[1:], np.float32, folder / "model.onnx")
+
+        def compute(values):
+            return _jax_onnx.recurrent(layer, named, values)
     else:
         compute = _BUILD[probe["operator"]](probe["parameters"], weights)
-        _jax_onnx.write(compute, inputs.shape[1:], np.float32, folder / "model.onnx")
+    _jax_onnx.write(compute, inputs.shape[1:], np.float32, folder / "model.onnx")
     return "model.onnx"
 
 
@@ -113,15 +115,19 @@ def _conv_transpose2d(parameters, weights):
     ))
 
 
+def _placed(parameters):
+    return {
+        "window_shape": _spatial(parameters, "window"), "strides": _spatial(parameters, "stride"), "padding": _padding(parameters),
+    }
+
+
 def _max_pool(parameters, _weights):
-    return lambda x: nn.max_pool(x, _spatial(parameters, "window"), strides=_spatial(parameters, "stride"), padding=_padding(parameters))
+    return lambda x: nn.max_pool(x, **_placed(parameters))
 
 
 def _average_pool(parameters, _weights):
-    return lambda x: nn.avg_pool(
-        x, _spatial(parameters, "window"), strides=_spatial(parameters, "stride"), padding=_padding(parameters),
-        count_include_pad=parameters["count_include_pad"],
-    ).astype(x.dtype)  # it counts in JAX's default dtype
+    counted = parameters["count_include_pad"]
+    return lambda x: nn.avg_pool(x, count_include_pad=counted, **_placed(parameters)).astype(x.dtype)  # it counts in JAX's default dtype
 
 
 def _resize(method):

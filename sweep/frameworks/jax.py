@@ -13,6 +13,7 @@ from flax import serialization
 from sweep.epoch import EpochReport
 from sweep.frameworks import _jax_layers, _training
 from sweep.frameworks import _jax_network as network
+from sweep.frameworks import _jax_operators as operators
 from sweep.frameworks._jax_training import OPTIMIZERS, Trainer
 
 _PLUGINS = [plugin.name for plugin in importlib.metadata.entry_points(group="jax_plugins")]  # how JAX itself finds what it can compute on
@@ -24,6 +25,8 @@ FACTS = {
     "converters": ["onnx", "jax2onnx"] * _ONNX + ["tensorflow"] * _XLA,
     "exports": ["native"] + ["onnx"] * _ONNX + ["xla_saved_model"] * _XLA,
     "layers": list(_jax_layers.KINDS),
+    "operators": operators.FAMILIES,
+    "operators_together": 1,
     "own": {
         "batch_norm": {"epsilon": _jax_layers.OWN_NORM_EPSILON, "momentum": _jax_layers.OWN_NORM_MOMENTUM},
         "lstm": {"recurrent_activation": "sigmoid"},
@@ -64,6 +67,8 @@ def processor():
 build = network.build
 get_weights = network.get_weights
 set_weights = network.set_weights
+run_operator = operators.run
+export_operators = operators.export
 
 
 def count_parameters(model):

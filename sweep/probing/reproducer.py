@@ -52,7 +52,8 @@ if __name__ == "__main__":
 
 @dataclass(frozen=True)
 class Fault:
-    """What a reproducer shows. `kind` is `runtimes` or `frameworks`, whose `module` runs the `file`; `options` are how."""
+    """What a reproducer shows: a `file` that a framework exported in a format and a runtime converted, with the packages that did so.
+    `kind` is `runtimes` or `frameworks`, whose `module` runs it; `options` are how."""
 
     probe: Mapping[str, Any]
     named: Named
@@ -60,7 +61,9 @@ class Fault:
     module: str
     version: str
     options: Mapping[str, Any]
-    made_by: str  # what exported and converted the file, in words with versions
+    format: str
+    row: str
+    versions: Mapping[str, str]
     file: Path
     observed: np.ndarray | None  # None where it crashed
     tolerance: np.ndarray
@@ -105,10 +108,12 @@ def _text(fault: Fault, inputs: np.ndarray, right: np.ndarray) -> str:
     observed = "the process ends" if fault.observed is None else f"`{_numbers(fault.observed)}`"
     parameters = "\n".join(f"| {name} | {value} |" for name, value in fault.probe["parameters"].items())
     definition = inspect.getdoc(probing.operator_of(fault.probe))
+    versions = "".join(f"| {name} | {version} |\n" for name, version in fault.versions.items())
+    ends = "ends the process" if fault.observed is None else "gives wrong numbers"
     return f"""# {operator}: {named.fault.replace("_", " ")} ({fault.module} {fault.version})
 
-A model of one `{operator}` {"ends the process" if fault.observed is None else "gives wrong numbers"} in {fault.module} {fault.version}\
-{f" with {options}" if options else ""}.
+A model of one `{operator}` {ends} in {fault.module} {fault.version}{f" with {options}" if options else ""}.
+It was exported as {fault.format} and is in {fault.row}; what made the file may be at fault as well as what runs it.
 
 | parameter | value |
 | --- | --- |
@@ -124,7 +129,10 @@ What was observed is {named.detail}.
 **To reproduce**: `pip install numpy` and the runtime, then `python reproduce.py`; exit status 1 is the fault. It needs the files beside it
 and nothing else. `right.npy` is the right output in float64, `tolerance.npy` what rounding explains of a difference.
 
-**Versions**: {fault.module} {fault.version}; {fault.made_by}; {platform.platform()}, {platform.machine()}
+| package | version |
+| --- | --- |
+{versions}| {platform.python_implementation()} | {platform.python_version()} |
+| platform | {platform.platform()}, {platform.machine()} |
 
 The definition of `{operator}`:
 

@@ -50,10 +50,11 @@ def _converter(source):
         return tf.lite.TFLiteConverter.from_saved_model(str(source), signature_keys=[_SIGNATURE])
     model = tf.saved_model.load(str(source))
     function = model.signatures[_SIGNATURE]
-    inputs = list(function.structured_input_signature[1].values())
+    inputs = list(function.structured_input_signature[1].items())
     if len(inputs) != 1:
         raise ValueError("{} inputs, not one".format(len(inputs)))
-    name, single = inputs[0].name, tf.TensorSpec([1] + inputs[0].shape[1:], inputs[0].dtype, inputs[0].name)
+    name, any_number = inputs[0]
+    single = tf.TensorSpec([1] + any_number.shape[1:], any_number.dtype, name)
     alone = tf.function(lambda values: function(**{name: values}), input_signature=[single])
     converter = tf.lite.TFLiteConverter.from_concrete_functions([alone.get_concrete_function()], model)
     converter._experimental_default_to_single_batch_in_tensor_list_ops = True  # no public name

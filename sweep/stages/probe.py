@@ -20,6 +20,7 @@ import numpy as np
 from sweep import components
 from sweep.operators import _probe as probing
 from sweep.stages.models import open_framework, open_runtime
+from sweep.worker import describe
 from sweep.worker.serve import one_line
 
 PROBE_SECONDS = 60.0
@@ -31,6 +32,13 @@ def ways(settings):
     """What the framework has a way to ask for (`sweep.probing.draw.Ways`)."""
     families = components.load("frameworks", settings["exporter"]["module"]).FACTS["operators"]
     return families[settings["operator"]]
+
+
+def versions(kind, module):
+    """What a component is and converts with here, by the name of its package."""
+    facts = components.load(kind, module).FACTS
+    packages = ([facts["distribution"]] if facts["distribution"] else []) + facts["converters"]
+    return {name: describe.version(name) for name in packages}
 
 
 def natively(settings, probes, folders, journal):

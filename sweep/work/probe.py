@@ -124,14 +124,19 @@ class _Route:
         file = self._file(probe, folder)
         if record.get("fault") != fault or file is None:
             return
-        exporter, output = self.settings["exporter"], folder / (NATIVE_OUTPUT if self.native else OUTPUT)
+        output = folder / (NATIVE_OUTPUT if self.native else OUTPUT)
         reproducer.write(parent / f"{probe['operator']}-{fault}", reproducer.Fault(
             probe=probe, named=Named(fault, record.get("detail") or record["message"], record.get("also", [])), kind=kind,
             module=component["module"], version=component["version"], options={} if self.native else component["options"],
-            made_by=f"exported by {exporter['module']} {exporter['version']} as {self.settings['format']}, {self.row}", file=file,
+            format=self.settings["format"], row=self.row, versions=self._versions(), file=file,
             observed=np.load(output, allow_pickle=False) if record["verdict"] == WRONG else None,
             tolerance=tolerance(probe, self.row, self.settings["quantization_options"], probing.arrays_of(probe)),
         ))
+
+    def _versions(self) -> dict[str, str]:
+        exporter, runtime = self.settings["exporter"]["module"], self.settings["runtime"]["module"]
+        found = self.work.call("probe:versions", kind="frameworks", module=exporter)
+        return dict(found) if self.native else found | self._serving.call("probe:versions", kind="runtimes", module=runtime)
 
     def _file(self, probe: Probe, folder: Path) -> Path | None:
         """What a reproducer runs: the deployed file, or what the framework writes for itself."""

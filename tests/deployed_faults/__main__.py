@@ -1,12 +1,8 @@
 """The score from the command line."""
 
 import argparse
-import sys
 import time
 from collections import Counter
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).parent.parent))  # as the tests have it: the networks are those of `faults`
 
 from . import Drawing
 

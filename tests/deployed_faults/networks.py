@@ -1,12 +1,14 @@
 """The networks whose conversions get faults: architectures of the study, and small ones that are drawn."""
 
+from importlib import import_module
 from typing import Any, NamedTuple
 
 import numpy as np
-from faults.networks import again, draw, trained
 
 from sweep import components
 from sweep import layers as neutral
+
+drawing = import_module(__package__.replace("deployed_faults", "faults") + ".networks")  # beside this one, whatever that is called
 
 CLASSES, VOCABULARY, STEPS = 8, 60, 12
 CALIBRATIONS = 3
@@ -30,7 +32,7 @@ class Network(NamedTuple):
 
     def again(self, random):
         """Other inputs."""
-        return again(random, self.layers[0])
+        return drawing.again(random, self.layers[0])
 
 
 def networks(random) -> dict[str, Network]:
@@ -48,8 +50,9 @@ def networks(random) -> dict[str, Network]:
 
 
 def with_weights(random, name, layers):
-    calibration = np.concatenate([again(random, layers[0]) for _ in range(CALIBRATIONS)])
-    return Network(name, layers, trained(random, layers, again(random, layers[0])), again(random, layers[0]), calibration)
+    calibration = np.concatenate([drawing.again(random, layers[0]) for _ in range(CALIBRATIONS)])
+    weights = drawing.trained(random, layers, drawing.again(random, layers[0]))
+    return Network(name, layers, weights, drawing.again(random, layers[0]), calibration)
 
 
 def _architecture(name):
@@ -72,7 +75,7 @@ _WANTED = {
 def _drawn(random, wanted):
     """A network for images that has such a layer."""
     while True:
-        layers = draw(random, "pytorch").layers
+        layers = drawing.draw(random, "pytorch").layers
         if layers[0]["kind"] == "input" and any(map(wanted, layers)):
             return layers
 

@@ -218,17 +218,26 @@ def pool_counts_its_padding(_random, file, network, layer):
     node = file.of_kind(network, layer, ("average_pool",), "AveragePool")
     if not any(file.attribute(node, "pads", [])):
         raise Unsuitable
-    correction = [reader for reader in file.readers(node.output[0]) if reader.op_type == "Div"]
-    if correction:  # by the share that isn't padding
-        file.bypass(correction[0])
-    else:
+    if not _without_correction(file, node):
         file.set_attribute(node, "count_include_pad", 1)
     return [layer["name"]]
+
+
+def _without_correction(file, node):
+    """Take away the division of a pool's output by the share of each window that isn't padding. Returns whether there was one."""
+    name = node.output[0]
+    while len(file.readers(name)) == 1 and file.readers(name)[0].op_type in ("QuantizeLinear", "DequantizeLinear"):
+        name = file.readers(name)[0].output[0]
+    corrections = [reader for reader in file.readers(name) if reader.op_type == "Div"]
+    for correction in corrections:
+        file.bypass(correction)
+    return bool(corrections)
 
 
 def other_pool(_random, file, network, layer):
     mine, other = {"max_pool": ("MaxPool", "AveragePool"), "average_pool": ("AveragePool", "MaxPool")}[layer["kind"]]
     node = file.of_kind(network, layer, (layer["kind"],), mine)
+    _without_correction(file, node)
     node.op_type = other
     for attribute in list(node.attribute):
         if attribute.name in ("storage_order", "count_include_pad", "dilations"):
