@@ -43,6 +43,13 @@ class FrameworkFacts(TypedDict):
     options: dict[str, str]  # extra settings it takes from `options.<framework>` of a sweep, each with its meaning
 
 
+class ProbedFacts(FrameworkFacts, total=False):
+    """Further facts of a framework that builds single operators for probes; it then has `run_operator` and `export_operators` too."""
+
+    operators: list[str]  # families of `sweep.operators` that it builds
+    operators_together: int  # how many probes it is best handed at once
+
+
 class TrainingPlan(TypedDict):
     """The configuration of a training, equal for all frameworks."""
 

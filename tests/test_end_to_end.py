@@ -230,8 +230,8 @@ def test_a_grid_grown_by_one_value_runs_only_the_new_stages(store: Store, config
     assert command.wait() == 1
     assert "11 ok, 1 failed, 3 skipped; 2 rows are new" in command.output
     new = [run for run in store.runs("stages") if run.info.run_id not in before]
-    # for seed 2: a training, an export and a deployment, the source's evaluation and the model's
-    assert Counter(run.data.tags["stage"] for run in new) == {"train": 1, "convert": 2, "evaluate": 2}
+    # for seed 2: a training, an export and a deployment, the source's evaluation and the model's, and its diagnosis
+    assert Counter(run.data.tags["stage"] for run in new) == {"train": 1, "convert": 2, "evaluate": 2, "diagnose": 1}
     assert all("seed 2" in run.info.run_name for run in new)
 
 
@@ -272,8 +272,8 @@ def test_a_stop_in_the_middle_is_clean_and_the_same_command_goes_on(tmp_path: Pa
     (sweep,) = store.runs("stopped", stage="sweep")
     assert sweep.info.status == "KILLED"
     assert store.run(config).wait() == 0
-    # 2 trainings, 2 exports, 2 deployments, 2 evaluations of the source and 2 of the model
-    assert store.finished().total() == len(store.finished()) == 10
+    # 2 trainings, 2 exports, 2 deployments, 2 evaluations of the source and 2 of the model, and 2 diagnoses of it
+    assert store.finished().total() == len(store.finished()) == 12
     assert {run.data.tags["status"] for run in store.cells("stopped").values()} == {"ok"}
 
 

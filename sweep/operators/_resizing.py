@@ -16,16 +16,16 @@ import numpy as np
 
 from sweep.operators import _values
 
+COORDINATES = ("half_pixel", "align_corners", "asymmetric")
 PARAMETERS = {
     "height": [2, 3, 4, 5, 7],
     "width": [2, 3, 4, 6, 9],
     "channels": [1, 2, 3, 8],
     "new_height": [1, 2, 3, 4, 5, 6, 8, 10, 14],
     "new_width": [1, 2, 3, 4, 6, 7, 9, 12, 18],
-    "coordinates": ["half_pixel", "align_corners", "asymmetric"],
+    "coordinates": list(COORDINATES),
     "values": _values.VALUES,
 }
-COORDINATES = tuple(PARAMETERS["coordinates"])
 RULE = {"half_pixel": "floor", "align_corners": "round", "asymmetric": "floor"}
 """How the nearest pixel is taken: `floor` is the one that x lies in, of pixels that begin at their coordinate, or half a pixel before it
 for half_pixel; `round` is the one that x is nearest to, of two the upper one."""

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-sys.modules["openvino_telemetry"] = None  # both packages would report every import and conversion to their maker
+sys.modules["openvino_telemetry"] = None  # type: ignore[assignment]  # both packages would report every import and conversion to their maker
 import openvino  # noqa: E402  after that
 
 from sweep.runtimes import _batches, _openvino_graph, _openvino_options, _requests  # noqa: E402
@@ -34,7 +34,7 @@ FOLDER = "openvino"
 
 _CHUNK = 32  # inputs of which all tensors are held at once
 
-_DEFAULTS = {name: option["default"] for name, option in FACTS["options"].items()}
+_DEFAULTS = {name: option["default"] for name, option in _openvino_options.SERVING.items()}
 _options = dict(_DEFAULTS)
 _core = openvino.Core()
 
