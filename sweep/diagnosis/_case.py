@@ -12,6 +12,7 @@ from sweep.layers import shapes
 
 FEW = 2  # examples that most hypotheses are dismissed by
 CHANGE_RATE_EPSILON = 1e-7
+CLEAR = 0.25  # of what rounding explains: an explanation that leaves no more is as good as any
 OF_THE_INPUTS = ("branch", "concatenation_order")  # faults that are in what a layer reads as well as in what it does
 
 Reading = namedtuple("Reading", "view expected tolerance distance")
@@ -210,5 +211,5 @@ def simplest(found):
     """Explanations that leave about as little as the best does, in their order: what leaves many times more only happens to be near."""
     if not found:
         return []
-    limit = max(0.25, 2 * min(explanation.ratio for explanation in found))
+    limit = max(CLEAR, 2 * min(explanation.ratio for explanation in found))
     return [explanation for explanation in found if explanation.ratio <= limit]

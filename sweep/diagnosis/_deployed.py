@@ -12,7 +12,7 @@ import numpy as np
 from sweep import hypotheses, reference
 from sweep.diagnosis import _words as words
 from sweep.diagnosis._alignment import views
-from sweep.diagnosis._case import CHANGE_RATE_EPSILON, Explanation, simplest
+from sweep.diagnosis._case import CHANGE_RATE_EPSILON, CLEAR, Explanation, simplest
 from sweep.diagnosis._computed import EXACT, Network
 from sweep.diagnosis._rounding import CUT_EXAMPLES, cut_share, distance, floor, largest
 from sweep.diagnosis._units import Inside, traced, units, whole_unit
@@ -69,12 +69,8 @@ def _judged(network, inputs, tensors, tracing, exact):
 
 
 def _right(whole, outputs):
-    """Whether outputs are the network's but for rounding; of integers nine in ten, since ranges within may cut an input's values."""
-    values = np.asarray(outputs, np.float64)
-    if values.shape != whole.expected.shape or not np.isfinite(values).all():
-        return False
-    differences = np.abs(values - whole.expected).reshape(len(values), -1).max(axis=1)
-    return np.percentile(differences, 90 if whole.network.integers else 100) <= whole.tolerance
+    """Whether outputs are the network's but for rounding."""
+    return whole.network.distance(np.asarray(outputs, np.float64), whole.expected, whole.tolerance) <= whole.tolerance
 
 
 def _of_the_whole(whole, last):
@@ -141,7 +137,7 @@ def _explanations(unit, last):
     few, whole = Inside(unit, FEW), Inside(unit)
     end = Part(unit.network.by_name[unit.name], {}, unit.name)
     found = _tried(unit, whole, end, hypotheses.OF_THE_RANGE) if unit.network.integers else []
-    if found:
+    if found and found[0].ratio <= CLEAR:
         return found
     for part in _parts(unit):
         for hypothesis in hypotheses.of(part.layer, part.own, _surroundings(unit, part.layer, last)):

@@ -5,8 +5,9 @@ from collections import namedtuple
 import numpy as np
 
 from sweep import reference
-from sweep.diagnosis._alignment import AS_IT_IS, Place, Tracing
+from sweep.diagnosis._alignment import AS_IT_IS, Place
 from sweep.diagnosis._computed import EXACT, Values
+from sweep.diagnosis._tracing import Tracing
 
 FEW = 4  # examples that tensors are aligned by
 Unit = namedtuple("Unit", "name members given expected observed tolerance place network ids handed_on wired")

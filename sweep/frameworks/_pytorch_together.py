@@ -1,4 +1,4 @@
-"""Many small PyTorch modules to as many files, each with a free batch.
+"""Many small PyTorch modules to as many files.
 
 ONNX by one run of the exporter: it looks through all operators that it knows whenever it is called, which takes many times longer than a
 small module does. So it gets the modules together, and the graph is taken apart, which is easy since its parts don't meet.
@@ -31,8 +31,18 @@ def _programs(modules):
             yield error
 
 
-WRITE = {"native": _programs, "exported_program": _programs, "onnx": _onnx_files}
-FILE = {"native": "model.pt2", "exported_program": "model.pt2", "onnx": "model.onnx"}
+def _tflite_files(modules):
+    from sweep.frameworks import _pytorch_litert
+
+    for module, example in modules:
+        try:
+            yield _pytorch_litert.content(module, example[:1])
+        except Exception as error:  # likewise
+            yield error
+
+
+WRITE = {"native": _programs, "onnx": _onnx_files, "tflite": _tflite_files}
+FILE = {"native": "model.pt2", "onnx": "model.onnx", "tflite": "model.tflite"}
 
 
 def _models(modules):

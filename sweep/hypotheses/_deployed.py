@@ -17,12 +17,14 @@ of their difference, and whether the file has integers."""
 
 _PRODUCTS = ("conv2d", "conv1d", "dense")
 _FEW = 4
+_FOR_ORDERS = 16  # of a channel that a relu silences in fewer examples, none tells where it belongs
 _MOST_CHANNELS = 512
 _FACTORS = np.exp(np.linspace(-5, 5, 41))
 _EPSILONS = np.exp(np.linspace(np.log(1e-8), np.log(10), 60))
 _SLOPES = np.linspace(0, 1, 41)
 _HALVINGS = 40
 _GOLDEN = (np.sqrt(5) - 1) / 2
+_LEAST_FACTOR = 1e-3
 _COARSE = 4  # times the steps that the values' own range has
 _LEVELS = 2 ** 16
 
@@ -46,8 +48,8 @@ def _permuted(case):
 
 def _order(case, product, bias, moved):
     """Which channel of the product is in each place, or None where it is a place's own everywhere or no permutation."""
-    few, channels = product[:_FEW], len(bias)
-    observed = case.observed[:_FEW]
+    few, channels = product[:_FOR_ORDERS], len(bias)
+    observed = case.observed[:_FOR_ORDERS]
     off = np.empty((channels, channels))
     for source in range(channels):
         given = np.broadcast_to(few[..., source:source + 1] + (bias[source] if moved else 0), few.shape)
@@ -92,12 +94,11 @@ def _scaled_kernel(case):
 def _scaled_output(case):
     """The observed tensor as a multiple of the right one, or with a constant added: another scale, another zero point."""
     expected, observed = case.expected.ravel(), case.observed.ravel()
-    power = float(expected.dot(expected))
-    if power > 0:
-        factor = float(expected.dot(observed)) / power
-    if power > 0 and abs(factor) > 1e-3:
+    inside = (observed > observed.min()) & (observed < observed.max())  # what lies at an end may have been cut
+    power = float(expected[inside].dot(expected[inside]))
+    factor = float(expected[inside].dot(observed[inside])) / power if power > 0 else 0.0
+    if abs(factor) > _LEAST_FACTOR:
         yield "its output times {:.3g}".format(factor), case.expected * factor
-    inside = (observed > observed.min()) & (observed < observed.max())
     if inside.any():
         shift = float(np.median(observed[inside] - expected[inside]))
         yield "{:.3g} added to its output".format(shift), np.clip(case.expected + shift, observed.min(), observed.max())

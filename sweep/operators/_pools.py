@@ -12,7 +12,7 @@ PARAMETERS = {
     "window_width": [1, 2, 3, 4],
     "stride_height": [1, 2, 3, 4],
     "stride_width": [1, 2, 3, 4],
-    "padding": ["valid", "same", [[1, 1], [1, 1]], [[0, 1], [1, 0]], [[1, 2], [0, 1]]],
+    "padding": ["same", "valid", [[1, 1], [1, 1]], [[0, 1], [1, 0]], [[1, 2], [0, 1]]],
     "ceil_mode": [False, True],
 }
 

@@ -22,7 +22,7 @@ PARAMETERS = {
     "stride_width": [1, 2, 3, 4],
     "dilation_height": [1, 2],
     "dilation_width": [1, 2],
-    "padding": ["valid", "same", [[1, 1], [1, 1]], [[0, 1], [1, 0]]],
+    "padding": ["same", "valid", [[1, 1], [1, 1]], [[0, 1], [1, 0]]],
     "output_padding": [0, 1],
     "bias": [False, True],
     "values": _values.VALUES,

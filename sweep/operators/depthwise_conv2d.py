@@ -19,7 +19,7 @@ PARAMETERS = {
     "stride_width": [1, 2, 3, 4],
     "dilation_height": [1, 2, 3],
     "dilation_width": [1, 2, 3],
-    "padding": ["valid", "same", [[1, 1], [1, 1]], [[1, 0], [0, 2]]],
+    "padding": ["same", "valid", [[1, 1], [1, 1]], [[1, 0], [0, 2]]],
     "bias": [False, True],
     "values": _values.VALUES,
 }

@@ -1,4 +1,4 @@
-"""Which probes are asked: every pair of parameter values first, then what chance gives."""
+"""Which probes are asked: every pair of parameter values, and between them what is near the simplest, which many a runtime has alone."""
 
 import itertools
 import random
@@ -17,6 +17,7 @@ CANDIDATES = 30
 """Of so many valid draws that hold a pair not yet met, the one that holds most such pairs is taken."""
 TRIES = 300
 """A pair that so many draws never make valid is taken for one that no valid combination has."""
+SIMPLE = 0.5
 REPEATS = 1000
 """After so many draws without a new one, all combinations are taken to have been drawn."""
 
@@ -24,8 +25,8 @@ REPEATS = 1000
 def probes(operator: str, count: int, seed: int, ways: Ways = ()) -> list[dict[str, Any]]:
     """Up to `count` different probes of an operator, the same for the same arguments; fewer where there are no more.
 
-    Every pair of values of two parameters that some valid combination has is met as early as the greedy choice can, and random combinations
-    follow.
+    By turns one that holds pairs of values of two parameters that none before held, chosen greedily until every pair that some valid
+    combination has is met, and random ones after that; and one of which about half of the parameters have their simplest value.
     """
     space = Space(operator, ways)
     drawn = itertools.islice(_distinct(space, random.Random(f"{operator} {seed}")), count)
@@ -77,10 +78,12 @@ def pairs_met(parameters: Sequence[Parameters]) -> set[tuple[str, str, str, str]
 
 def _distinct(space: Space, chance: random.Random) -> Iterator[Parameters]:
     seen: set[str] = set()
-    for parameters in itertools.chain(_pairwise(space, chance), _random(space, chance)):
-        if (text := repr(parameters)) not in seen:
-            seen.add(text)
-            yield parameters
+    wide = itertools.chain(_pairwise(space, chance), _random(space, chance, 0.0))
+    for both in itertools.zip_longest(wide, _random(space, chance, SIMPLE)):
+        for parameters in filter(None, both):
+            if (text := repr(parameters)) not in seen:
+                seen.add(text)
+                yield parameters
 
 
 def _pairwise(space: Space, chance: random.Random) -> Iterator[Parameters]:
@@ -106,10 +109,11 @@ def _pairwise(space: Space, chance: random.Random) -> Iterator[Parameters]:
             yield best
 
 
-def _random(space: Space, chance: random.Random) -> Iterator[Parameters]:
+def _random(space: Space, chance: random.Random, simple: float) -> Iterator[Parameters]:
+    """Each valid combination once; that share of the parameters has its simplest value, whatever is drawn."""
     idle, seen = 0, set()
     while idle < REPEATS:
-        drawn = space.drawn(chance)
+        drawn = {name: space.values[name][0] if chance.random() < simple else value for name, value in space.drawn(chance).items()}
         if (text := repr(drawn)) in seen or not space.has(drawn):
             idle += 1
             continue

@@ -11,7 +11,9 @@ from sweep.probing.judge import Arrays, judge
 
 OWN_ROUNDING = 16 * 2.0**-23
 """Relative: a wrong value may be larger than the right one, and is rounded then by more than the right one may be off."""
-SHAPE, NOT_FINITE, UNKNOWN = "shape", "not_finite", "unknown"
+INEXACT = 16
+"""Up to so many times what is tolerated single precision may be off and still be a matter of accuracy."""
+SHAPE, NOT_FINITE, ACCURACY, UNKNOWN = "shape", "not_finite", "accuracy", "unknown"
 
 
 class Named(NamedTuple):
@@ -39,7 +41,10 @@ def name(probe: Mapping[str, Any], arrays: tuple[Arrays, np.ndarray], observed: 
     lost = np.isfinite(right) != np.isfinite(observed)
     if lost.any():
         return Named(NOT_FINITE, f"{int(lost.sum())} of {lost.size} values finite where they should not be, or the reverse", [])
-    return Named(UNKNOWN, _where(np.abs(observed - right) > allowed), [])
+    ratio = np.abs(np.where(np.isfinite(right), observed - right, 0.0)) / allowed
+    if row == "float32" and ratio.max() <= INEXACT:
+        return Named(ACCURACY, f"off by up to {ratio.max():.1f} times what rounding explains: {_where(ratio > 1)}", [])
+    return Named(UNKNOWN, _where(ratio > 1), [])
 
 
 def _candidates(probe: Mapping[str, Any], weights: Arrays, inputs: np.ndarray, observed: np.ndarray) -> Iterator[tuple[str, str, Any]]:

@@ -34,7 +34,7 @@ FOLDER = "openvino"
 
 _CHUNK = 32  # inputs of which all tensors are held at once
 
-_DEFAULTS = {name: option["default"] for name, option in _openvino_options.SERVING.items()}
+_DEFAULTS = {name: option["default"] for name, option in _openvino_options.SERVING.items()}  # type: ignore[index]
 _options = dict(_DEFAULTS)
 _core = openvino.Core()
 

@@ -26,8 +26,9 @@ TOGETHER = 50
 """So many probes are in one call."""
 ROUNDS = 8
 """A failing probe is made simpler at most so often."""
-REPRODUCED = 10
-"""So many kinds of faults of a cell are written down, the most frequent first."""
+REPRODUCED = 12
+"""So many faults of a cell are written down, the most frequent first."""
+PROBE = ("operator", "parameters", "seed", "alike")
 
 RIGHT, WRONG, UNSUPPORTED = "right", "wrong", "unsupported"
 FAULTY = (WRONG, CRASHED, TIMED_OUT)
@@ -38,7 +39,8 @@ Record = dict[str, Any]
 
 
 def run(work: Work) -> Outcome:
-    """Write `probes.json`, a record for each probe, and `reproducers/`, a folder for each kind of fault.
+    """Write `probes.json`, a record for each probe, and `reproducers/`, a folder for each fault: by its kind, and by the function where an
+    operator is a family of them.
 
     A record has `id` and the probe; `verdict`: `right`, `wrong`, `unsupported`, `crashed` or `timed_out`; of what is unsupported
     the `step`, `failure_class`, `error` and `message`; of what is wrong the largest `difference` and its `ratio` to what is tolerated (null
@@ -54,7 +56,7 @@ def run(work: Work) -> Outcome:
         probes = [{**probe, **alike} for probe in drawn]
         records = route.records(probes)
         seconds = time.monotonic() - started
-        faults = _by_fault(probes, records)
+        faults = _by_fault(records)
         for fault, failing in faults[:REPRODUCED]:
             route.write_down(fault, route.shrunk(fault, failing), work.folder / "reproducers")
     (work.folder / "probes.json").write_text(json.dumps(records, indent=1))
@@ -70,13 +72,20 @@ def run(work: Work) -> Outcome:
     return {"metrics": metrics, "facts": {"faults": said or "none"}, "runs": route.runs}
 
 
-def _by_fault(probes: Sequence[Probe], records: Sequence[Record]) -> list[tuple[str, list[Probe]]]:
-    """Failing probes by the kind of their fault, the most frequent first."""
+def _by_fault(records: Sequence[Record]) -> list[tuple[str, list[Probe]]]:
+    """Failing probes by their fault, the most frequent first."""
     found: dict[str, list[Probe]] = {}
-    for probe, record in zip(probes, records, strict=True):
-        if record["verdict"] in FAULTY:
-            found.setdefault(record["fault"], []).append(probe)
+    for record in records:
+        if fault := _fault(record):
+            found.setdefault(fault, []).append({name: record[name] for name in PROBE if name in record})
     return sorted(found.items(), key=lambda item: -len(item[1]))
+
+
+def _fault(record: Record) -> str | None:
+    """What a probe has in common with others that fail for the same reason, None where it does not fail."""
+    if record["verdict"] not in FAULTY:
+        return None
+    return "-".join([*filter(None, [record["parameters"].get("function")]), record["fault"]])
 
 
 class _Route:
@@ -108,7 +117,7 @@ class _Route:
         best = shrink.simplest(failing, self.space)
         for _round in range(ROUNDS):
             simpler = shrink.simpler(best, self.space)
-            same = [probe for probe, record in zip(simpler, self.records(simpler), strict=True) if record.get("fault") == fault]
+            same = [probe for probe, record in zip(simpler, self.records(simpler), strict=True) if _fault(record) == fault]
             if not same:
                 break
             best = shrink.simplest(same, self.space)
@@ -122,11 +131,11 @@ class _Route:
         folder = self._folder()
         (record,) = self._batch([probe], [folder])
         file = self._file(probe, folder)
-        if record.get("fault") != fault or file is None:
+        if _fault(record) != fault or file is None:
             return
         output = folder / (NATIVE_OUTPUT if self.native else OUTPUT)
         reproducer.write(parent / f"{probe['operator']}-{fault}", reproducer.Fault(
-            probe=probe, named=Named(fault, record.get("detail") or record["message"], record.get("also", [])), kind=kind,
+            probe=probe, named=Named(record["fault"], record.get("detail") or record["message"], record.get("also", [])), kind=kind,
             module=component["module"], version=component["version"], options={} if self.native else component["options"],
             format=self.settings["format"], row=self.row, versions=self._versions(), file=file,
             observed=np.load(output, allow_pickle=False) if record["verdict"] == WRONG else None,

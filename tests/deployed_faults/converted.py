@@ -6,6 +6,7 @@ from tempfile import mkdtemp
 from typing import NamedTuple
 
 import numpy as np
+import onnx
 
 from sweep import allowance, components, parity, quantization, reference, simulation
 from sweep.stages.diagnose import layer_outputs
@@ -71,13 +72,21 @@ class Workshop:
         folder = Path(mkdtemp(dir=self.folder))
         calibration = network.calibration if way.row in runtime.FACTS["calibrated"] else None
         settings = {name: option["default"] for name, option in row.items()}
-        return folder / runtime.convert(source, target, folder, way.row, calibration, settings)
+        path = folder / runtime.convert(source, target, folder, way.row, calibration, settings)
+        if way.row == "static_int8" and path.suffix == ".onnx" and _has_infinite_scale(path):
+            raise ValueError("a quantizer took the -inf that pads a maximum for a value: no sound conversion")
+        return path
 
     def save(self, path, content):
         """A changed copy of a deployed file."""
         changed = Path(mkdtemp(dir=self.folder)) / path.name
         changed.write_bytes(content)
         return changed
+
+
+def _has_infinite_scale(path):
+    tensors = [tensor for tensor in onnx.load(str(path)).graph.initializer if tensor.name.endswith("scale")]
+    return any(not np.isfinite(onnx.numpy_helper.to_array(tensor)).all() for tensor in tensors)
 
 
 def _runtime(name):

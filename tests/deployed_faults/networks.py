@@ -5,13 +5,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from sweep import components
+from sweep import components, reference
 from sweep import layers as neutral
 
 drawing = import_module(__package__.replace("deployed_faults", "faults") + ".networks")  # beside this one, whatever that is called
 
 CLASSES, VOCABULARY, STEPS = 8, 60, 12
-CALIBRATIONS = 3
+CALIBRATIONS = 3  # times the inputs
+SPREAD_LEAST = 1e-3
 
 
 class Network(NamedTuple):
@@ -50,9 +51,14 @@ def networks(random) -> dict[str, Network]:
 
 
 def with_weights(random, name, layers):
-    calibration = np.concatenate([drawing.again(random, layers[0]) for _ in range(CALIBRATIONS)])
-    weights = drawing.trained(random, layers, drawing.again(random, layers[0]))
-    return Network(name, layers, weights, drawing.again(random, layers[0]), calibration)
+    """Drawn until no layer is silent: what is behind it would have no fault to show, and no range to calibrate."""
+    while True:
+        calibration = np.concatenate([drawing.again(random, layers[0]) for _ in range(CALIBRATIONS)])
+        weights = drawing.trained(random, layers, drawing.again(random, layers[0]))
+        inputs = drawing.again(random, layers[0])
+        if all(values.std(axis=0).max() > SPREAD_LEAST * np.abs(values).max()
+               for values in reference.layer_outputs(layers, weights, inputs).values()):
+            return Network(name, layers, weights, inputs, calibration)
 
 
 def _architecture(name):
