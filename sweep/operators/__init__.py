@@ -16,10 +16,10 @@ outlier. Each module offers:
                                                     yields (fault, detail, compute): `compute()` is the output of a known way to get it
                                                     wrong, or None where it can't be what was observed. The simpler first
 
-and where they differ from nothing, these, with the defaults of `sweep.operators._probe`:
+and some of these:
 
-    STEPS           how many tensors of the definition a fully quantized graph rounds to steps (1)
-    SPAN            (low, high) of a quantized output, where quantized kernels fix it for all inputs (None)
+    SPAN            (low, high) of a quantized output, where quantized kernels fix it for all inputs
+    steps(parameters)                               how many tensors of the definition a fully quantized graph rounds to steps, if not one
     slack(parameters, weights, inputs)              shaped like the output: what the rounding of coordinates, which is no rounding of
-                                                    values, may add (0)
+                                                    values, may add
 """

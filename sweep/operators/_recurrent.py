@@ -47,6 +47,11 @@ def roundings(parameters):
     return parameters["steps"] * (parameters["features"] + parameters["units"] + 32)
 
 
+def steps(parameters):
+    """For every step the gates, the products with them, and the states."""
+    return 8 * parameters["steps"]
+
+
 def deviations(layer, weights, inputs, observed):
     view = hypotheses.View(weights, [inputs], observed, None)
     for hypothesis in hypotheses.of(layer, weights, hypotheses.Surroundings(observed.shape[1:], None, False)):

@@ -72,6 +72,11 @@ def roundings(parameters):
     return 1 if parameters["function"] in ("relu", "relu6", "leaky_relu") else 32
 
 
+def steps(parameters):
+    """For formulas that graphs spell out, the results of their operators."""
+    return {"silu": 2, "hard_swish": 3, "softplus": 3, "gelu": 4, "gelu_tanh": 8}.get(parameters["function"], 1)
+
+
 def deviations(parameters, _weights, inputs, observed):
     own = parameters["function"]
     for name in PARAMETERS["function"]:

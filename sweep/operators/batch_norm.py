@@ -16,7 +16,6 @@ PARAMETERS = {
     "variance": ["ordinary", "small", "large"],
     "values": _values.VALUES,
 }
-STEPS = 3
 _SPATIAL = (3, 4)
 _SCALES = {"ordinary": 1.0, "small": 1e-4, "large": 1e4}
 
@@ -55,6 +54,10 @@ def magnitude(parameters, weights, inputs):
 def roundings(_parameters):
     """Of the sum, the root, two quotients or products, the difference and the sum."""
     return 8
+
+
+def steps(_parameters):
+    return 3
 
 
 def deviations(parameters, weights, inputs, _observed):

@@ -13,8 +13,8 @@ from sweep.operators import _faults, _values, _windows
 PARAMETERS = {
     "height": [4, 5, 7, 8, 13],
     "width": [4, 5, 6, 9, 12],
-    "in_channels": [1, 2, 3, 4, 6, 8, 16],
-    "out_channels": [1, 2, 3, 4, 6, 8, 16],
+    "in_channels": [1, 2, 3, 4, 6, 8, 16, 32],  # some quantizers leave kernels of fewer than 1,024 numbers alone
+    "out_channels": [1, 2, 3, 4, 6, 8, 16, 32],
     "groups": [1, 2, 3, 4],
     "window_height": [1, 2, 3, 4, 5],
     "window_width": [1, 2, 3, 4, 5],

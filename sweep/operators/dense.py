@@ -8,8 +8,8 @@ import numpy as np
 from sweep.operators import _faults, _values
 
 PARAMETERS = {
-    "features": [1, 2, 3, 4, 7, 8, 17, 64],
-    "units": [1, 2, 3, 4, 5, 8, 16, 33],
+    "features": [1, 2, 3, 4, 7, 8, 17, 64, 128],  # some quantizers leave kernels of fewer than 1,024 numbers alone
+    "units": [1, 2, 3, 4, 5, 8, 16, 33, 64],
     "steps": [None, 1, 2, 5],
     "bias": [False, True],
     "values": _values.VALUES,

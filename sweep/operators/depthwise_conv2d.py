@@ -11,7 +11,7 @@ from sweep.operators import _values, _windows, conv2d
 PARAMETERS = {
     "height": [4, 5, 7, 8, 13],
     "width": [4, 5, 6, 9, 12],
-    "channels": [1, 2, 3, 4, 8, 16],
+    "channels": [1, 2, 3, 4, 8, 16, 64],
     "multiplier": [1, 2, 3],
     "window_height": [1, 2, 3, 4, 5],
     "window_width": [1, 2, 3, 4, 5],

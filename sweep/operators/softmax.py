@@ -15,7 +15,6 @@ PARAMETERS = {
     "logarithm": [False, True],
     "values": _values.VALUES + ["large", "huge"],
 }
-STEPS = 2
 SPAN = (0.0, 1.0)
 _LARGEST = {"large": 100.0, "huge": 1e30}
 
@@ -59,6 +58,10 @@ def magnitude(parameters, weights, inputs):
 
 def roundings(parameters):
     return parameters["shape"][parameters["axis"] if parameters["axis"] < 0 else parameters["axis"] - 1] + 16
+
+
+def steps(_parameters):
+    return 2
 
 
 def deviations(parameters, _weights, inputs, _observed):

@@ -5,10 +5,10 @@ element it is the sum of
 
     rounding        n u / (1 - n u) times the magnitude, for n roundings of single precision (`sweep.operators`; Higham 2002, section 3.1).
                     In half precision sums may be made in it too: 4 sqrt(n) u of that, which they stay below but for bad luck (Higham and
-                    Mary 2019); no hardware sums in bfloat16, but it rounds results to it, STEPS of them
+                    Mary 2019); no hardware sums in bfloat16, but it rounds results to it, `steps` of them
     storage         what moving every weight and input by half a step of its type up or down does: the largest effect of some draws,
                     thrice, since draws don't find the worst case
-    steps           of a fully quantized graph: STEPS times the step of its output's range
+    steps           of a fully quantized graph: `steps` times the step of its output's range
     slack           what the rounding of coordinates may do
 
 and never less than the least normal number, since tiny results may be flushed to 0. What isn't finite has to be so exactly.
@@ -53,7 +53,8 @@ def tolerance(probe: Mapping[str, Any], row: str, options: Mapping[str, Any], ar
     with np.errstate(all="ignore"):
         right = operator.reference(parameters, weights, inputs)
         sizes = operator.magnitude(parameters, weights, inputs)
-        count, steps, unit = operator.roundings(parameters), getattr(operator, "STEPS", 1), 2.0 ** -_FLOAT_BITS[types.arithmetic]
+        steps = operator.steps(parameters) if hasattr(operator, "steps") else 1
+        count, unit = operator.roundings(parameters), 2.0 ** -_FLOAT_BITS[types.arithmetic]
         single = count * 2.0**-24
         allowed = single / (1 - single) * sizes + unit * np.abs(right)
         if types.arithmetic == "float16":

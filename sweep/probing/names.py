@@ -11,8 +11,8 @@ from sweep.probing.judge import Arrays, judge
 
 OWN_ROUNDING = 16 * 2.0**-23
 """Relative: a wrong value may be larger than the right one, and is rounded then by more than the right one may be off."""
-INEXACT = 16
-"""Up to so many times what is tolerated single precision may be off and still be a matter of accuracy."""
+INEXACT, CLOSE = 16, 2.0**-8
+"""Off by up to so many times what is tolerated is a matter of accuracy, where that is below such a part of the largest value."""
 SHAPE, NOT_FINITE, ACCURACY, UNKNOWN = "shape", "not_finite", "accuracy", "unknown"
 
 
@@ -42,7 +42,7 @@ def name(probe: Mapping[str, Any], arrays: tuple[Arrays, np.ndarray], observed: 
     if lost.any():
         return Named(NOT_FINITE, f"{int(lost.sum())} of {lost.size} values finite where they should not be, or the reverse", [])
     ratio = np.abs(np.where(np.isfinite(right), observed - right, 0.0)) / allowed
-    if row == "float32" and ratio.max() <= INEXACT:
+    if ratio.max() <= INEXACT and np.nanmax(allowed) <= CLOSE * np.abs(right[np.isfinite(right)]).max(initial=0.0):
         return Named(ACCURACY, f"off by up to {ratio.max():.1f} times what rounding explains: {_where(ratio > 1)}", [])
     return Named(UNKNOWN, _where(ratio > 1), [])
 
