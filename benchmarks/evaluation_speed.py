@@ -115,8 +115,10 @@ def main(pairs):
             for row in ROWS:
                 (folder / row).mkdir()
                 calibration = images[:100] if row in runtime.FACTS["calibrated"] else None
-                path = folder / row / runtime.convert(source, target, folder / row, row, calibration)
-                ours = partial(runtime.predict, runtime.open(path, THREADS, {"classes": CLASSES}), images, BATCH)
+                options = {option: facts["default"] for option, facts in runtime.FACTS["quantizations"][row].items()}
+                path = folder / row / runtime.convert(source, target, folder / row, row, calibration, options)
+                details = {"input_shape": [28, 28, 1], "input_dtype": "float32", "output_shape": [CLASSES], "quantization": row}
+                ours = partial(runtime.predict, runtime.open(path, THREADS, details), images, BATCH)
                 loop = LOOPS[name](path, images)
                 assert np.array_equal(ours(), loop())  # the same work, and the warm-up of both
                 found = ratios(ours, loop, pairs)

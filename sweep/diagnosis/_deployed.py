@@ -152,16 +152,36 @@ def _explanations(unit, last):
 
 
 def _parts(unit):
-    """The members of a unit, and each product with the batch norm that is folded into its parameters."""
+    """The members of a unit, and each product with what converters fold into its parameters: a normalisation that it alone reads, where
+    it pads nothing, and the batch norm behind it."""
     for layer in unit.members:
         own = unit.network.own[layer["name"]][EXACT]
         yield Part(layer, own, layer["name"])
+        if layer["kind"] not in ("conv2d", "conv1d", "dense"):
+            continue
         norm = next((each for each in unit.members if each["kind"] == "batch_norm" and each["inputs"] == [layer["name"]]), None)
-        if norm is not None and layer["kind"] in ("conv2d", "conv1d", "dense"):
-            scale = unit.network.own[norm["name"]][EXACT]
-            factor = scale["gamma"] / np.sqrt(scale["variance"] + norm["epsilon"])
-            folded = {"kernel": own["kernel"] * factor, "bias": (own["bias"] - scale["mean"]) * factor + scale["beta"]}
-            yield Part(layer, folded, norm["name"])
+        if norm is not None:
+            yield Part(layer, _behind(own, norm, unit.network.own[norm["name"]][EXACT]), norm["name"])
+        before = next((each for each in unit.members if each["kind"] == "normalize" and layer["inputs"] == [each["name"]]), None)
+        if before is not None and not np.any(layer["padding"]):
+            folded = _before(own, before)
+            reading = dict(layer, inputs=before["inputs"])
+            yield Part(reading, folded, layer["name"])
+            if norm is not None:
+                yield Part(reading, _behind(folded, norm, unit.network.own[norm["name"]][EXACT]), norm["name"])
+
+
+def _behind(own, norm, scaling):
+    """A product's parameters with a batch norm behind it."""
+    factor = scaling["gamma"] / np.sqrt(scaling["variance"] + norm["epsilon"])
+    return {"kernel": own["kernel"] * factor, "bias": (own["bias"] - scaling["mean"]) * factor + scaling["beta"]}
+
+
+def _before(own, normalization):
+    """A product's parameters with a normalisation before it."""
+    mean, deviation = (np.asarray(normalization[name], np.float64)[:, np.newaxis] for name in ("mean", "std"))
+    kernel = own["kernel"] / deviation
+    return {"kernel": kernel, "bias": own["bias"] - (kernel * mean).reshape(-1, kernel.shape[-1]).sum(axis=0)}
 
 
 def _explained(unit, fault, detail, agreed, part):
@@ -196,13 +216,17 @@ def _measured(unit, values, allowed=0, slack=1):
     observed = unit.observed[:len(values)] if values is not None else None
     if values is None or values.shape != observed.shape:
         return None
-    if unit.network.integers and observed.min() < observed.max():  # whatever a fault made larger ends where the range does
-        values = np.clip(values, observed.min(), observed.max())
-    residual = unit.network.distance(observed, values, unit.tolerance)
+    residual = unit.network.distance(observed, _within(unit, values), unit.tolerance)
     # Values that a fault made larger are rounded by more.
     grown = max(1.0, largest(values) / max(largest(unit.expected), float(np.finfo(np.float32).tiny)))
     allowed = max(allowed, unit.tolerance * grown, floor(values, np.float32))
     return (residual, residual / allowed) if residual <= slack * allowed else None
+
+
+def _within(unit, values):
+    """Values as an integer tensor has them: whatever a fault made larger ends where its range does."""
+    low, high = unit.observed.min(), unit.observed.max()
+    return np.clip(values, low, high) if unit.network.integers and low < high else values
 
 
 def _tried(unit, inside, part, rows):
@@ -213,7 +237,7 @@ def _tried(unit, inside, part, rows):
     def rest(values):
         if len(values) not in insides:
             insides[len(values)] = Inside(unit, len(values))
-        return insides[len(values)].rest(ends, values)
+        return _within(unit, insides[len(values)].rest(ends, values))
 
     channelwise = all(each["kind"] in _CHANNELWISE for each in inside.behind(ends))
     case = Deployed(part.layer, part.own, inside.read(part.layer), rest, channelwise, unit.expected, unit.observed, unit.tolerance,

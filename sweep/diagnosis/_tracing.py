@@ -217,9 +217,10 @@ class Tracing:
         missing = [layer["name"] for layer in self._lost() if not self.known(layer["name"]) and self.values.has(layer["name"])]
         read = {source for name in missing for source in self.network.by_name[name]["inputs"] if self.known(source)}
         for name in read if self.network.integers else ():
-            last = self.known(name).tensor
+            last, right = self.known(name).tensor, self.values.exact(name)
             for place, seen in self._candidates(name, last + 1):
-                if place.tensor <= last + 2 and agreement(seen, self.values.exact(name)) > LEAST_SCORE:
+                inside = np.clip(right, seen.min(), seen.max())  # its range may be too narrow
+                if place.tensor <= last + 2 and max(agreement(seen, right), agreement(seen, inside)) > LEAST_SCORE:
                     self.given[name] = place
                     break
         start = min([self.known(name).tensor + 1 for name in read] or [0])

@@ -50,7 +50,7 @@ def overflow(_random, network, layer):
     weights = dict(network.weights)
     most = np.abs(reference.layer_outputs(network.layers, weights, network.inputs)[layer["name"]]).max()
     parameters = max(np.abs(weights[f"{layer['name']}/{parameter}"]).max() for parameter in ("kernel", "bias"))
-    factor = np.float32(2.0 ** np.ceil(np.log2(2 * LARGEST / most)))
+    factor = np.float32(1.2 * LARGEST / most)
     if factor * parameters > LARGEST:  # the weights themselves must fit
         raise Unsuitable
     for parameter in ("kernel", "bias"):
