@@ -124,7 +124,7 @@ It was exported as {fault.format} and is in {fault.row}; what made the file may 
 
 **Observed**: {"" if fault.observed is None else f"shape {fault.observed.shape}, "}{observed}
 
-What was observed is {named.detail}.
+**How it is wrong**: {"; it also fits ".join([named.detail, *named.also])}.
 
 **To reproduce**: `pip install numpy` and the runtime, then `python reproduce.py`; exit status 1 is the fault. It needs the files beside it
 and nothing else. `right.npy` is the right output in float64, `tolerance.npy` what rounding explains of a difference.

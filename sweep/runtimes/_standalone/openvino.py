@@ -1,6 +1,8 @@
+import sys
 from pathlib import Path
 
-import openvino
+sys.modules["openvino_telemetry"] = None  # it would report to the maker
+import openvino  # noqa: E402
 
 DISTRIBUTION = "openvino"
 
