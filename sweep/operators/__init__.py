@@ -18,8 +18,9 @@ outlier. Each module offers:
 
 and some of these:
 
-    SPAN            (low, high) of a quantized output, where quantized kernels fix it for all inputs
     steps(parameters)                               how many tensors of the definition a fully quantized graph rounds to steps, if not one
+    span(parameters, weights, inputs)               (low, high) that such a tensor may have besides the output's own range: what kernels
+                                                    fix for all inputs, or what is multiplied after it was rounded
     slack(parameters, weights, inputs)              shaped like the output: what the rounding of coordinates, which is no rounding of
                                                     values, may add
 """

@@ -52,6 +52,10 @@ def steps(parameters):
     return 8 * parameters["steps"]
 
 
+def span(_parameters, _weights, _inputs):
+    return -1.0, 1.0
+
+
 def deviations(layer, weights, inputs, observed):
     view = hypotheses.View(weights, [inputs], observed, None)
     for hypothesis in hypotheses.of(layer, weights, hypotheses.Surroundings(observed.shape[1:], None, False)):

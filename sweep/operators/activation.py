@@ -22,7 +22,6 @@ PARAMETERS = {
     "shape": [[12], [5, 3], [3, 4, 5]],
     "values": _values.VALUES + ["small", "large", "infinite", "nan"],
 }
-SPAN = (-1.0, 1.0)
 _LIMITLESS = ("silu", "hard_swish", "gelu", "gelu_tanh")
 """A product of infinity and 0 at minus infinity: the formula gives no number, the limit is 0, and both are to be met."""
 _SMALL = (0.0, -0.0, 1e-3, -1e-3, 1e-7, -1e-7, 1e-20, -1e-20, 1.2e-38, -1.2e-38, 1e-42, -1e-42)
@@ -75,6 +74,13 @@ def roundings(parameters):
 def steps(parameters):
     """For formulas that graphs spell out, the results of their operators."""
     return {"silu": 2, "hard_swish": 3, "softplus": 3, "gelu": 4, "gelu_tanh": 8}.get(parameters["function"], 1)
+
+
+def span(parameters, _weights, inputs):
+    """A factor between 0 and 1 is rounded before the input multiplies it."""
+    finite = inputs[np.isfinite(inputs)]
+    largest = float(np.abs(finite).max()) if parameters["function"] in _LIMITLESS and finite.size else 1.0
+    return -largest, largest
 
 
 def deviations(parameters, _weights, inputs, observed):

@@ -6,7 +6,6 @@ https://onnx.ai/onnx/operators/onnx__GRU.html, https://docs.pytorch.org/docs/sta
 from sweep.operators import _recurrent, _values
 
 PARAMETERS = dict(_recurrent.PARAMETERS, recurrent_activation=["sigmoid", "hard_sigmoid"], reset_after=[True, False])
-SPAN = (-1.0, 1.0)
 valid = _recurrent.valid
 inputs = _recurrent.inputs
 _GATES = 3
@@ -37,6 +36,7 @@ def magnitude(parameters, weights, inputs):
 
 roundings = _recurrent.roundings
 steps = _recurrent.steps
+span = _recurrent.span
 
 
 def deviations(parameters, weights, inputs, observed):

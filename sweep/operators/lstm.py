@@ -6,7 +6,6 @@ https://onnx.ai/onnx/operators/onnx__LSTM.html, https://docs.pytorch.org/docs/st
 from sweep.operators import _recurrent
 
 PARAMETERS = dict(_recurrent.PARAMETERS, recurrent_activation=["sigmoid", "hard_sigmoid"])
-SPAN = (-1.0, 1.0)
 valid = _recurrent.valid
 inputs = _recurrent.inputs
 _GATES = 4
@@ -32,6 +31,7 @@ def magnitude(parameters, weights, inputs):
 
 roundings = _recurrent.roundings
 steps = _recurrent.steps
+span = _recurrent.span
 
 
 def deviations(parameters, weights, inputs, observed):

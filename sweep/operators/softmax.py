@@ -15,7 +15,6 @@ PARAMETERS = {
     "logarithm": [False, True],
     "values": _values.VALUES + ["large", "huge"],
 }
-SPAN = (0.0, 1.0)
 _LARGEST = {"large": 100.0, "huge": 1e30}
 
 
@@ -62,6 +61,10 @@ def roundings(parameters):
 
 def steps(_parameters):
     return 2
+
+
+def span(_parameters, _weights, _inputs):
+    return 0.0, 1.0
 
 
 def deviations(parameters, _weights, inputs, _observed):

@@ -63,7 +63,8 @@ def tolerance(probe: Mapping[str, Any], row: str, options: Mapping[str, Any], ar
             allowed = allowed + steps * unit * sizes
         allowed = allowed + STORAGE_FACTOR * _storage(operator, parameters, weights, inputs, right, types)
         if types.static_bits:
-            allowed = allowed + steps * _step(_span(operator, right), types.static_bits)
+            span = operator.span(parameters, weights, inputs) if hasattr(operator, "span") else (0.0, 0.0)
+            allowed = allowed + steps * _step(_wider(span, right), types.static_bits)
         if hasattr(operator, "slack"):
             allowed = allowed + operator.slack(parameters, weights, inputs)
     return np.maximum(allowed, np.finfo(np.float32).tiny)
@@ -123,10 +124,9 @@ def _step(span: tuple[float, float], bits: int, signed: bool = True) -> float:
     return 2 * max(-low, high) / (2**bits - 2) if signed else (high - low) / (2**bits - 1)
 
 
-def _span(operator: Any, right: np.ndarray) -> tuple[float, float]:
-    low, high = getattr(operator, "SPAN", None) or (0.0, 0.0)
+def _wider(span: tuple[float, float], right: np.ndarray) -> tuple[float, float]:
     finite = right[np.isfinite(right)]
-    return min(low, float(finite.min(initial=0.0))), max(high, float(finite.max(initial=0.0)))
+    return min(span[0], float(finite.min(initial=0.0))), max(span[1], float(finite.max(initial=0.0)))
 
 
 def judge(observed: np.ndarray, right: np.ndarray, allowed: np.ndarray, row: str) -> Judgement:

@@ -48,9 +48,9 @@ def overflow(_random, network, layer):
     if len(readers) != 1 or readers[0]["kind"] not in ("conv2d", "dense", "conv1d"):
         raise Unsuitable
     weights = dict(network.weights)
-    most = np.abs(reference.layer_outputs(network.layers, weights, network.inputs)[layer["name"]]).max()
+    most = reference.layer_outputs(network.layers, weights, network.inputs)[layer["name"]].max()  # a relu may stop what is below 0
     parameters = max(np.abs(weights[f"{layer['name']}/{parameter}"]).max() for parameter in ("kernel", "bias"))
-    factor = np.float32(1.2 * LARGEST / most)
+    factor = np.float32(1.5 * LARGEST / max(most, 1e-3))
     if factor * parameters > LARGEST:  # the weights themselves must fit
         raise Unsuitable
     for parameter in ("kernel", "bias"):
