@@ -63,8 +63,9 @@ def steps(_parameters):
     return 2
 
 
-def span(_parameters, _weights, _inputs):
-    return 0.0, 1.0
+def span(parameters, _weights, _inputs):
+    """In 8 bits; a logarithm below -16 is cut."""
+    return (-16.0, 0.0) if parameters["logarithm"] else (0.0, 1.0)
 
 
 def deviations(parameters, _weights, inputs, _observed):

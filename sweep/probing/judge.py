@@ -64,7 +64,8 @@ def tolerance(probe: Mapping[str, Any], row: str, options: Mapping[str, Any], ar
         allowed = allowed + STORAGE_FACTOR * _storage(operator, parameters, weights, inputs, right, types)
         if types.static_bits:
             span = operator.span(parameters, weights, inputs) if hasattr(operator, "span") else (0.0, 0.0)
-            allowed = allowed + steps * _step(_wider(span, right), types.static_bits)
+            widths = 2 if types.static_bits == 16 else 1  # kernels of functions take 16 bits in steps of a power of two alone
+            allowed = allowed + widths * steps * _step(_wider(span, right), types.static_bits)
         if hasattr(operator, "slack"):
             allowed = allowed + operator.slack(parameters, weights, inputs)
     return np.maximum(allowed, np.finfo(np.float32).tiny)

@@ -1,7 +1,7 @@
 import sys
 from pathlib import Path
 
-sys.modules["openvino_telemetry"] = None  # it would report to the maker
+sys.modules["openvino_telemetry"] = None  # type: ignore[assignment]  # it would report to the maker
 import openvino  # noqa: E402
 
 DISTRIBUTION = "openvino"
