@@ -25,7 +25,7 @@ def frameworks() -> list[str]:
     definitions = list(toolchain.definitions().values())
     for definition in definitions:
         install(definition, print)
-    return ["tensorflow", "pytorch", *(min(definition.frameworks, key=len) for definition in definitions)]
+    return ["tensorflow", "pytorch", *(min(definition.frameworks, key=len) for definition in definitions if definition.frameworks)]
 
 
 def rows(store: Store, name: str, **content: Any) -> list[Any]:

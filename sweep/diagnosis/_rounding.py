@@ -7,8 +7,9 @@ from sweep import initial, reference
 ROUNDING_FACTOR = 8
 """How many times what rounding does to NumPy's own float32 arithmetic may be rounding in another's: it sums in other orders."""
 FLOOR_ULPS = 16  # of a layer's largest value: what fast convolutions and functions such as tanh may be off by
-CUT_EXAMPLES = 1 / 3.0
-"""Up to this share of the examples may have a value beyond an integer tensor's range: a calibration sees fewer inputs than a test."""
+CUT_EXAMPLES, CUT_VALUES = 1 / 3.0, 0.005
+"""Up to this share of the examples may have values beyond an integer tensor's range, and up to this share of its values: a calibration sees
+fewer inputs than a test, and some leave out the largest on purpose."""
 TERMS_FACTOR = 8
 """How many half units in the last place of the sum of its terms' absolute values a sum may be off by, whatever the order."""
 
@@ -66,13 +67,13 @@ def most_distance(observed, expected, tolerance):
 
 
 def cut_share(observed, expected, exact, tolerance):
-    """The share of examples with a value beyond an integer tensor's range, where it should lie for the inputs that it was computed from and
-    for the right ones too: of wrong inputs the range can't know."""
+    """The share of an integer tensor's values that should lie beyond its range for the inputs that it was computed from and for the right
+    ones too (of wrong inputs the range can't know); 0 where it is those of few examples."""
     if not observed.shape == expected.shape == exact.shape or not np.isfinite(observed).all():
         return 0.0
     low, high = _range(observed)
     cut = _beyond(low, high, expected, tolerance) & _beyond(low, high, exact, tolerance)
-    return float(cut.reshape(len(cut), -1).any(axis=1).mean())
+    return float(cut.mean()) if cut.reshape(len(cut), -1).any(axis=1).mean() > CUT_EXAMPLES else 0.0
 
 
 def _range(observed):

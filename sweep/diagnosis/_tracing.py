@@ -11,10 +11,12 @@ from sweep import reference
 from sweep.diagnosis._alignment import AS_IT_IS, BIAS_LATER, LEAST_SCORE, Place, agreement, paired, view, views, wide
 from sweep.diagnosis._computed import EXACT, Values
 from sweep.diagnosis._rounding import distance, largest
+from sweep.simulation import PRODUCTS
 
 _NEAR = 0.02  # of the largest value: a first look, before what rounding allows is worked out
 _REACH = 12  # so many layers behind a fault it must show again
 _TELLING = 0.1  # of the largest value: what agrees within more than that may be anything
+_FUSED_PRODUCTS = 2
 _CHAIN = 4  # so many layers may be fused
 _TRIVIAL = ("input", "tokens", "flatten")
 _WEIGHTLESS = _TRIVIAL + ("relu", "max_pool", "average_pool", "global_max_pool")
@@ -70,12 +72,23 @@ class Tracing:
             self.outputs.pop(name, None)
             if all(map(self.values.has, layer["inputs"])) and self._computed(self.values, layer):
                 found = self._find(name, self.values.exact(name), self.values.tolerance(name), self._after(layer))
+                if self.network.integers and self._products_since(layer) > _FUSED_PRODUCTS:
+                    found = []  # what integers do to so many says little
                 if found:
                     self.outputs[name] = found
                 if self.given.get(name) in found:
                     del self.given[name]
             if self.known(name):
                 self.values.known(name, self.array(name, self.known(name)))
+
+    def _products_since(self, layer):
+        """How many products lie between a layer and the tensors that it follows from, itself included."""
+        since, names = {}, [layer["name"]]
+        while names:
+            each = self.network.by_name[names.pop()]
+            since[each["name"]] = each["kind"] in PRODUCTS
+            names += [name for name in each["inputs"] if not self.known(name) and name not in since]
+        return sum(since.values())
 
     def _after(self, layer):
         """The first position at which its output may be."""

@@ -10,11 +10,12 @@ from sweep.diagnosis._computed import EXACT, Values
 from sweep.diagnosis._tracing import Tracing
 
 FEW = 4  # examples that tensors are aligned by
-Unit = namedtuple("Unit", "name members given expected observed tolerance place network ids handed_on wired")
+Unit = namedtuple("Unit", "name members given expected observed tolerance place network ids handed_on wired reads_input")
 """`name`: the layer whose output is observed. `members`: the layers computed for it, in order. `given`: by name, the deployed model's own
 tensors that they read (under None: the network's inputs). `expected` (N, ...): the right output for those. `place`: where the tensor is.
 `ids`: a text network's inputs, else None. `handed_on`: whether the layer's output is right, and this is what the layers behind it read for
-it; `wired`: then (the layer that does, the layer whose right output it is), or None."""
+it; `wired`: then (the layer that does, the layer whose right output it is), or None. `reads_input`: whether the first member is the
+network's input layer, since what is made of images before may not be there."""
 
 
 def traced(network, inputs, tensors, guess=False):
@@ -27,6 +28,7 @@ def units(network, inputs, tensors, tracing):
     whole = Tracing(network, inputs, tensors)  # for its arrays
     values, pending = Values(network, inputs), {}
     last_use = {name: position for position, layer in enumerate(network.layers) for name in layer["inputs"]}
+    first = network.layers[0]
     kept, ids = {}, inputs if inputs.dtype.kind in "iu" else None
     for position, layer in enumerate(network.layers):
         name = layer["name"]
@@ -41,11 +43,17 @@ def units(network, inputs, tensors, tracing):
         given = {source: kept[source] for each in members for source in each["inputs"] if source in kept}
         if not layer["inputs"]:
             given[None] = values.start(EXACT)
+        reads_input = first["name"] in given and first["kind"] == "input" and first["name"] not in tracing.given
+        if reads_input:
+            given[None], members = given.pop(first["name"]), [first] + members
+        if len(tracing.outputs.get(name, ())) > 1:
+            tracing.outputs[name] = _confirmed(network, whole, values, name, tracing.outputs[name])
         for place in _observed(tracing, name):
             array = np.asarray(whole.array(name, place), np.float64)
             handed_on = name in tracing.outputs and place not in tracing.outputs[name]
             wired = _wired(tracing, name, place) if handed_on else None
-            yield Unit(name, members, given, values.exact(name), array, values.tolerance(name), place, network, ids, handed_on, wired)
+            yield Unit(name, members, given, values.exact(name), array, values.tolerance(name), place, network, ids, handed_on, wired,
+                       reads_input)
         if tracing.known(name):
             kept[name] = np.asarray(whole.array(name, tracing.known(name)), np.float64)
             values.known(name, kept[name])
@@ -57,6 +65,12 @@ def units(network, inputs, tensors, tracing):
                 values.drop(source)
 
 
+def _confirmed(network, whole, values, name, places):
+    """Those of several tensors that hold a layer's right output on all inputs: on few a relu, say, may change nothing."""
+    expected, tolerance = values.exact(name), values.tolerance(name)
+    return [place for place in places if network.distance(whole.array(name, place), expected, tolerance) <= tolerance] or places
+
+
 def whole_unit(network, inputs, outputs):
     """The network as one Unit, whose output is the model's as it is served."""
     values = Values(network, inputs)
@@ -66,8 +80,8 @@ def whole_unit(network, inputs, outputs):
     ids = inputs if inputs.dtype.kind in "iu" else None
     given = {None: values.start(EXACT)} if ids is None else {first["name"]: inputs}
     members = [layer for layer in network.layers if layer["kind"] != "tokens"]
-    observed = np.asarray(outputs, np.float64)
-    return Unit(last, members, given, values.exact(last), observed, values.tolerance(last), Place(-1, AS_IT_IS), network, ids, False, None)
+    observed, place = np.asarray(outputs, np.float64), Place(-1, AS_IT_IS)
+    return Unit(last, members, given, values.exact(last), observed, values.tolerance(last), place, network, ids, False, None, False)
 
 
 def _wired(tracing, name, place):

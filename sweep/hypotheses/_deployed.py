@@ -115,7 +115,7 @@ def _calibration(case):
     if 1 < len(levels) <= _LEVELS:
         step, most = float(np.diff(levels).min()), np.abs(expected).max()
         span = expected.max() - expected.min()
-        if step > _COARSE * span / 255 and np.abs(observed).max() <= 2 * most + step:  # else it is the values that are larger
+        if step > _COARSE * span / 255 and np.abs(observed).max() <= 1.25 * most + step:  # else it is the values that are larger
             # Whatever is wrong besides can't be seen in such steps.
             yield "steps of {:.3g}, a 255th of {:.3g}, where the values span {:.3g}".format(step, 255 * step, span), observed
     cut = (expected < low - case.tolerance) | (expected > high + case.tolerance)

@@ -7,12 +7,15 @@ import numpy as np
 
 from sweep.operators import _faults
 from sweep.operators import _probe as probing
-from sweep.probing.judge import Arrays, judge
+from sweep.probing.judge import Arrays, judge, tolerance
 
 OWN_ROUNDING = 16 * 2.0**-23
 """Relative: a wrong value may be larger than the right one, and is rounded then by more than the right one may be off."""
+EXPLAINED = 4
+"""So many times nearer to what was observed than the right output is has to be what explains it: tolerances of integers are wide."""
 INEXACT, CLOSE = 16, 2.0**-8
 """Off by up to so many times what is tolerated is a matter of accuracy, where that is below such a part of the largest value."""
+COARSER = ("float16", "bfloat16")
 SHAPE, NOT_FINITE, ACCURACY, UNKNOWN = "shape", "not_finite", "accuracy", "unknown"
 
 
@@ -44,6 +47,9 @@ def name(probe: Mapping[str, Any], arrays: tuple[Arrays, np.ndarray], observed: 
     ratio = np.abs(np.where(np.isfinite(right), observed - right, 0.0)) / allowed
     if ratio.max() <= INEXACT and np.nanmax(allowed) <= CLOSE * np.abs(right[np.isfinite(right)]).max(initial=0.0):
         return Named(ACCURACY, f"off by up to {ratio.max():.1f} times what rounding explains: {_where(ratio > 1)}", [])
+    for coarser in COARSER if row == "float32" else ():
+        if judge(observed, right, tolerance(probe, coarser, {}, arrays), coarser).right:
+            return Named("reduced_precision", f"off no further than arithmetic in {coarser} goes", [])
     return Named(UNKNOWN, _where(ratio > 1), [])
 
 
@@ -60,8 +66,10 @@ def _agrees(compute: Any, right: np.ndarray, observed: np.ndarray, allowed: np.n
         return False
     if values is None or values.shape != observed.shape:
         return False
-    tolerated = allowed if values.shape == right.shape else np.full(values.shape, np.nanmax(allowed, initial=0.0))
-    return judge(observed, values, tolerated + OWN_ROUNDING * np.abs(values), row).right
+    if values.shape != right.shape:
+        return judge(observed, values, np.full(values.shape, np.nanmax(allowed, initial=0.0)), row).right
+    found = judge(observed, values, allowed + OWN_ROUNDING * np.abs(values), row)
+    return found.right and EXPLAINED * found.difference <= judge(observed, right, allowed, row).difference
 
 
 def _where(wrong: np.ndarray) -> str:

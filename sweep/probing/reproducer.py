@@ -109,11 +109,14 @@ def _text(fault: Fault, inputs: np.ndarray, right: np.ndarray) -> str:
     parameters = "\n".join(f"| {name} | {value} |" for name, value in fault.probe["parameters"].items())
     definition = inspect.getdoc(probing.operator_of(fault.probe))
     versions = "".join(f"| {name} | {version} |\n" for name, version in fault.versions.items())
+    made = f"It was exported as {fault.format} and is in {fault.row}; what made the file may be at fault as well as what runs it."
+    if fault.kind == "frameworks":
+        made = "The file is what the framework writes for itself."
     ends = "ends the process" if fault.observed is None else "gives wrong numbers"
     return f"""# {operator}: {named.fault.replace("_", " ")} ({fault.module} {fault.version})
 
 A model of one `{operator}` {ends} in {fault.module} {fault.version}{f" with {options}" if options else ""}.
-It was exported as {fault.format} and is in {fault.row}; what made the file may be at fault as well as what runs it.
+{made}
 
 | parameter | value |
 | --- | --- |

@@ -10,6 +10,7 @@ What became of one: {"status": "ran"}, with its output in the probe's folder, or
 
 import faulthandler
 import gc
+import importlib
 import json
 import os
 import sys
@@ -24,7 +25,7 @@ from sweep.worker import describe
 from sweep.worker.serve import one_line
 
 PROBE_SECONDS = 60.0
-NATIVE_OUTPUT, OUTPUT = "native.npy", "output.npy"
+OWN_OUTPUT, OUTPUT = "own.npy", "output.npy"
 EXPORTED, DEPLOYED = "exported", "deployed"  # folders within a probe's
 
 
@@ -42,12 +43,12 @@ def versions(kind, module):
 
 
 def natively(settings, probes, folders, journal):
-    """Write each probe's output in the framework that builds it to `native.npy`."""
+    """Write each probe's output in the framework that builds it, without a file of it, to `own.npy`."""
     framework, note = _opened(settings), _Journal(journal)
 
     def run(probe, folder):
         output = framework.run_operator(probe, probing.arrays_of(probe)[1])
-        np.save(os.path.join(folder, NATIVE_OUTPUT), output)
+        np.save(os.path.join(folder, OWN_OUTPUT), output)
         return {"status": "ran"}
 
     for number, (probe, folder) in enumerate(zip(probes, folders)):
@@ -78,6 +79,22 @@ def serve(settings, probes, folders, files, journal):
     for number, (probe, folder, file) in enumerate(zip(probes, folders, files)):
         with note.begun([number]):
             note.done(number, **_served(runtime, settings, probe, folder, file))
+
+
+def reopen(settings, probes, folders, files, journal):
+    """Run each probe's exported file in the framework that wrote it for itself; its output is `output.npy`."""
+    _opened(settings)
+    note = _Journal(journal)
+    program = importlib.import_module("sweep.frameworks._standalone." + settings["exporter"]["module"])
+
+    def run(probe, folder, file):
+        output = program.run(os.path.join(folder, EXPORTED, file), probing.arrays_of(probe)[1], {})
+        np.save(os.path.join(folder, OUTPUT), output)
+        return {"status": "ran", "file": file}
+
+    for number, (probe, folder, file) in enumerate(zip(probes, folders, files)):
+        with note.begun([number]):
+            note.done(number, **_attempted("run", run, probe, folder, file))
 
 
 def _served(runtime, settings, probe, folder, file):

@@ -17,7 +17,7 @@ from sweep.operators import _probe as probing
 from sweep.probing import draw, reproducer, shrink
 from sweep.probing.judge import judge, tolerance, values_of
 from sweep.probing.names import Named, name
-from sweep.stages.probe import DEPLOYED, EXPORTED, NATIVE_OUTPUT, OUTPUT, PROBE_SECONDS
+from sweep.stages.probe import DEPLOYED, EXPORTED, OUTPUT, OWN_OUTPUT, PROBE_SECONDS
 from sweep.work import Outcome, Work
 from sweep.work.attempts import CRASHED, TIMED_OUT, Found, each
 
@@ -45,7 +45,7 @@ def run(work: Work) -> Outcome:
     A record has `id` and the probe; `verdict`: `right`, `wrong`, `unsupported`, `crashed` or `timed_out`; of what is unsupported
     the `step`, `failure_class`, `error` and `message`; of what is wrong the largest `difference` and its `ratio` to what is tolerated (null
     where it is no number), `why`, `fault`, `detail`, and `also`, other faults that would give the same; and `framework`, the verdict on
-    what the framework itself makes of it.
+    what the framework itself makes of it, operator by operator. The framework's own runtime runs a file that it wrote for itself.
     """
     started = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="sweep-probes-") as scratch:
@@ -130,15 +130,14 @@ class _Route:
             return
         folder = self._folder()
         (record,) = self._batch([probe], [folder])
-        file = self._file(probe, folder)
+        file = next((folder / (EXPORTED if self.native else DEPLOYED)).glob("*"), None)
         if _fault(record) != fault or file is None:
             return
-        output = folder / (NATIVE_OUTPUT if self.native else OUTPUT)
         reproducer.write(parent / f"{probe['operator']}-{fault}", reproducer.Fault(
             probe=probe, named=Named(record["fault"], record.get("detail") or record["message"], record.get("also", [])), kind=kind,
             module=component["module"], version=component["version"], options={} if self.native else component["options"],
             format=self.settings["format"], row=self.row, versions=self._versions(), file=file,
-            observed=np.load(output, allow_pickle=False) if record["verdict"] == WRONG else None,
+            observed=np.load(folder / OUTPUT, allow_pickle=False) if record["verdict"] == WRONG else None,
             tolerance=tolerance(probe, self.row, self.settings["quantization_options"], probing.arrays_of(probe)),
         ))
 
@@ -146,13 +145,6 @@ class _Route:
         exporter, runtime = self.settings["exporter"]["module"], self.settings["runtime"]["module"]
         found = self.work.call("probe:versions", kind="frameworks", module=exporter)
         return dict(found) if self.native else found | self._serving.call("probe:versions", kind="runtimes", module=runtime)
-
-    def _file(self, probe: Probe, folder: Path) -> Path | None:
-        """What a reproducer runs: the deployed file, or what the framework writes for itself."""
-        if self.native:
-            (written,) = self._each(self.work, "export", [probe], [folder], target=NATIVE)
-            return folder / EXPORTED / written["file"] if written["status"] == "ran" else None
-        return next((folder / DEPLOYED).glob("*"), None)
 
     def _folder(self) -> Path:
         self._folders += 1
@@ -162,13 +154,13 @@ class _Route:
 
     def _batch(self, probes: Sequence[Probe], folders: Sequence[Path]) -> list[Record]:
         own = self._each(self.work, "natively", probes, folders)
-        ends = own if self.native else self._each(self.work, "export", probes, folders, target=self.settings["format"])
-        if not self.native:
-            ready = [at for at, end in enumerate(ends) if end["status"] == "ran"]
-            files = [ends[at]["file"] for at in ready]
-            served = self._each(self._serving, "serve", [probes[at] for at in ready], [folders[at] for at in ready], files=files)
-            for at, end in zip(ready, served, strict=True):
-                ends[at] = end
+        ends = self._each(self.work, "export", probes, folders, target=self.settings["format"])
+        ready = [at for at, end in enumerate(ends) if end["status"] == "ran"]
+        serve, serving = ("reopen", self.work) if self.native else ("serve", self._serving)
+        files = [ends[at]["file"] for at in ready]
+        served = self._each(serving, serve, [probes[at] for at in ready], [folders[at] for at in ready], files=files)
+        for at, end in zip(ready, served, strict=True):
+            ends[at] = end
         return [self._record(*every) for every in zip(probes, folders, own, ends, strict=True)]
 
     def _each(
@@ -190,8 +182,8 @@ class _Route:
 
     def _record(self, probe: Probe, folder: Path, own: Found, end: Found) -> Record:
         self.runs = self.runs or end.get("runs") or {}
-        of_framework = self._verdict(probe, folder / NATIVE_OUTPUT, own, "float32")
-        found = of_framework if self.native else self._verdict(probe, folder / OUTPUT, end, self.row)
+        found = self._verdict(probe, folder / OUTPUT, end, self.row)
+        of_framework = self._verdict(probe, folder / OWN_OUTPUT, own, "float32")
         return {"id": probing.name_of(probe), **probe, **found, "framework": of_framework["verdict"]}
 
     def _verdict(self, probe: Probe, output: Path, end: Found, row: str) -> Record:

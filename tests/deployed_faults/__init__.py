@@ -67,7 +67,7 @@ def forms() -> dict[str, list[tuple]]:
             found.setdefault(fault, []).append(("file", kinds, function, (runtime,), ROWS))
     for fault, kinds, function, rows in remade.FORMS:
         found.setdefault(fault, []).append(("network", kinds, function, tuple(FILES), rows or ROWS))
-    found["overflow"] = [("overflow", ("conv2d", "dense"), remade.overflow, ("onnxruntime",), ("float16",))]
+    found["overflow"] = [("overflow", ("conv2d",), remade.overflow, ("onnxruntime",), ("float16",))]
     found["quantization_scale"] = [("tensor", None, onnx_file.scale_of_an_activation, ("onnxruntime",), ("static_int8",))]
     return found
 
@@ -113,7 +113,7 @@ class Drawing:
                 continue
             said = verdict(way, right, outputs)
             if said in WRONG:
-                name = "quantization_scale" if fault == "scale" and source == "weights" and way.row == "static_int8" else fault
+                name = "quantization_scale" if fault == "scale" and source == "weights" and "int8" in way.row else fault
                 judged = diagnosis.judge_deployed(right.layers, right.weights, right.inputs, tensors, outputs, how(way))
                 return Answer(network.name, way, name, function.__name__, tuple(layers), said, judged["verdict"])
         raise AssertionError(f"no conversion that {fault} shows in within {ATTEMPTS} attempts")

@@ -65,7 +65,7 @@ class Workshop:
         return target, folder / framework.export(model, network.layers, target, folder)
 
     def _deploy(self, exported, network, way):
-        runtime, (target, source) = _runtime(way.runtime), exported
+        runtime, (target, source) = _runtime(way), exported
         row = runtime.FACTS["quantizations"].get(way.row)
         if row is None:
             raise ValueError(f"{way.runtime} has no {way.row}")
@@ -89,8 +89,8 @@ def _has_infinite_scale(path):
     return any(not np.isfinite(onnx.numpy_helper.to_array(tensor)).all() for tensor in tensors)
 
 
-def _runtime(name):
-    runtime = components.load("runtimes", name)
+def _runtime(way):
+    runtime = components.load("runtimes", way.runtime)
     if runtime.FACTS["options"]:
         runtime.set_options({option: facts["default"] for option, facts in runtime.FACTS["options"].items()} | {"seed": 0})
     return runtime
@@ -98,7 +98,7 @@ def _runtime(name):
 
 def run(way, path, network):
     """The model's tensors, as the diagnosis takes them, and its outputs. What the runtime refuses is Unsuitable: that fault isn't silent."""
-    runtime = _runtime(way.runtime)
+    runtime = _runtime(way)
     shape = list(network.layers[0]["shape"])
     classes = network.layers[-1]["units"]
     details = {"input_shape": shape, "input_dtype": str(network.inputs.dtype), "output_shape": [classes], "format": runtime.FACTS["format"],

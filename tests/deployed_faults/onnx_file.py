@@ -224,11 +224,11 @@ def pool_counts_its_padding(_random, file, network, layer):
 
 
 def _without_correction(file, node):
-    """Take away the division of a pool's output by the share of each window that isn't padding. Returns whether there was one."""
+    """Take away what makes up for the padding in a pool's output, by the share of each window that is none. Returns whether it was there."""
     name = node.output[0]
     while len(file.readers(name)) == 1 and file.readers(name)[0].op_type in ("QuantizeLinear", "DequantizeLinear"):
         name = file.readers(name)[0].output[0]
-    corrections = [reader for reader in file.readers(name) if reader.op_type == "Div"]
+    corrections = [reader for reader in file.readers(name) if reader.op_type in ("Div", "Mul")]
     for correction in corrections:
         file.bypass(correction)
     return bool(corrections)

@@ -40,23 +40,22 @@ def dim_calibration(random, network, _layer):
 
 
 def overflow(_random, network, layer):
-    """The right network with weights whose activations float16 can't hold, which the next layer makes small again. A relu between them
-    changes nothing."""
+    """The right network with weights whose activations float16 can't hold, which the product behind the flatten makes small again. (What
+    ONNX Runtime computes in float32, for want of float16 kernels, it rounds at the latest where a tensor is laid out anew.)"""
     readers = [each for each in network.layers if layer["name"] in each["inputs"]]
+    between = []
     while len(readers) == 1 and readers[0]["kind"] in ("relu", "max_pool", "average_pool", "flatten"):
+        between.append(readers[0]["kind"])
         readers = [each for each in network.layers if readers[0]["name"] in each["inputs"]]
-    if len(readers) != 1 or readers[0]["kind"] not in ("conv2d", "dense", "conv1d"):
+    if len(readers) != 1 or readers[0]["kind"] != "dense" or "flatten" not in between:
         raise Unsuitable
-    weights = dict(network.weights)
+    kernel, bias, behind = f"{layer['name']}/kernel", f"{layer['name']}/bias", f"{readers[0]['name']}/kernel"
+    weights = dict(network.weights, **{bias: np.zeros_like(network.weights[bias])})
     most = reference.layer_outputs(network.layers, weights, network.inputs)[layer["name"]].max()  # a relu may stop what is below 0
-    parameters = max(np.abs(weights[f"{layer['name']}/{parameter}"]).max() for parameter in ("kernel", "bias"))
     factor = np.float32(1.5 * LARGEST / max(most, 1e-3))
-    if factor * parameters > LARGEST:  # the weights themselves must fit
+    if factor * np.abs(weights[kernel]).max() > LARGEST:  # the weights themselves must fit
         raise Unsuitable
-    for parameter in ("kernel", "bias"):
-        weights[f"{layer['name']}/{parameter}"] = weights[f"{layer['name']}/{parameter}"] * factor
-    name = f"{readers[0]['name']}/kernel"
-    weights[name] = weights[name] / factor
+    weights[kernel], weights[behind] = weights[kernel] * factor, weights[behind] / factor
     return network._replace(weights=weights)
 
 

@@ -11,7 +11,7 @@ from sweep.probing import draw
 from sweep.probing.judge import judge, tolerance
 from sweep.probing.names import name
 
-SOME, FEW = 12, 4
+SOME, FEW, CLEARLY = 12, 4, 8
 each_operator = pytest.mark.parametrize("operator", components.names("operators"))
 
 
@@ -185,7 +185,7 @@ def test_single_precision_is_right_and_a_larger_error_is_not(operator):
 
 @each_operator
 def test_every_known_deviation_is_named(operator):
-    """Whatever a deviation gives is found to be wrong, and that deviation is among its names."""
+    """What a deviation gives that is clearly wrong is named by it, or by others that would give the same."""
     named = 0
     for probe in draw.probes(operator, FEW, 5):
         arrays = probing.arrays_of(probe)
@@ -196,7 +196,7 @@ def test_every_known_deviation_is_named(operator):
                 observed = compute()
             except (ValueError, IndexError):
                 continue
-            if observed is None or judge(observed, right, allowed, "float32").right:
+            if observed is None or judge(observed, right, allowed, "float32").ratio < CLEARLY:
                 continue
             found = name(probe, arrays, np.asarray(observed, np.float32), allowed, "float32")
             assert fault in (found.fault, *(text.partition(":")[0] for text in found.also)), (probing.name_of(probe), detail, found)

@@ -19,6 +19,7 @@ from sweep.operators import conv2d
 from sweep.probing import draw, reproducer
 from sweep.probing.blame import blame
 from sweep.probing.judge import judge, tolerance
+from sweep.probing.names import name
 from sweep.stages import probe as stage
 from sweep.work import Work, attempts, probe
 from sweep.workers import Limits, Pool, Shape
@@ -142,6 +143,17 @@ def _cast(array, row):
     return whole.astype(np.uint32).view(np.float32).astype(float)
 
 
+@pytest.mark.parametrize(("off", "fault"), [
+    (4.0, "accuracy"), (2.0**10, "reduced_precision"), (2.0**22, "unknown"),
+])
+def test_what_is_off_everywhere_is_named_by_how_far(off, fault):
+    case = draw.probes("dense", 1, 0, [{"features": [64], "units": [33], "values": ["drawn"]}])[0]
+    arrays = probing.arrays_of(case)
+    right, allowed = probing.exact(case, *arrays), tolerance(case, "float32", {}, arrays)
+    signs = np.where(np.arange(right.size) % 3 == 0, 1, -1).reshape(right.shape)
+    assert name(case, arrays, right + signs * off * allowed.min(), allowed, "float32").fault == fault
+
+
 def test_the_option_that_decides_is_named():
     def result(verdict, other="right", **options):
         return {"options": options, "records": [{"id": "a", "verdict": verdict}, {"id": "b", "verdict": other}]}
@@ -247,7 +259,7 @@ class StandIn(Work):
             (folder / stage.EXPORTED).mkdir()
             return {"status": "ran", "file": "model"}
         if function == "probe:natively":
-            np.save(folder / stage.NATIVE_OUTPUT, probing.exact(case, *arrays).astype(np.float32))
+            np.save(folder / stage.OWN_OUTPUT, probing.exact(case, *arrays).astype(np.float32))
             return {"status": "ran"}
         if parameters["window_height"] == 5:
             return {"status": "refused", "step": "convert", "error": "ValueError", "message": f"{folder}/exported/model: too wide"}
@@ -341,9 +353,9 @@ def test_every_runtime_and_framework_that_builds_operators_has_its_program():
 def work(bench, out, framework, runtime, target, **changes):
     described = {}
     with bench.pool.borrow(bench.shape, bench.log) as held:
-        for kind, name in (("frameworks", framework), ("runtimes", runtime)):
-            arguments = {"modules": {kind: [name]}, "packages": []}
-            described[kind] = held.call("sweep.worker.describe:run", arguments, bench.limits, bench.log)[0][kind][name]
+        for kind, module in (("frameworks", framework), ("runtimes", runtime)):
+            arguments = {"modules": {kind: [module]}, "packages": []}
+            described[kind] = held.call("sweep.worker.describe:run", arguments, bench.limits, bench.log)[0][kind][module]
     component = {"toolchain": toolchain.DEFAULT, "threads": 1, "lock": ""}
     options = {name: option["default"] for name, option in described["runtimes"]["facts"]["options"].items()}
     row = changes.get("quantization", "float32")
