@@ -168,6 +168,8 @@ def _degenerate(outputs, source, allowance):
     order = _order(outputs, source, slack) if varies else None
     if order is not None:
         reasons.append("its outputs are the source's in the order {}".format(", ".join(map(str, order))))
+    elif varies and source.shape[1] > ORDERED_MOST and _same_numbers(outputs, source, slack):
+        reasons.append("its outputs are the source's in another order")
     return reasons
 
 
@@ -187,6 +189,12 @@ def _order(outputs, source, slack):
         return None
     off = np.sqrt(np.maximum(squares[np.arange(len(nearest)), nearest], 0) / len(source))
     return nearest if (off <= np.maximum(slack, _ORDER_SHARE * source.std(axis=0)[nearest])).all() else None
+
+
+def _same_numbers(outputs, source, slack):
+    """Whether rows have the source's numbers and aren't its rows."""
+    ordered = np.abs(np.sort(outputs, axis=1) - np.sort(source, axis=1)).max()
+    return bool(ordered <= slack < np.abs(outputs - source).max())
 
 
 def _another_function(found):

@@ -8,7 +8,7 @@ import numpy as np
 
 from sweep import hypotheses, simulation
 from sweep.diagnosis import _words as words
-from sweep.diagnosis._alignment import paired, view
+from sweep.diagnosis._alignment import AS_IT_IS, paired, view
 from sweep.diagnosis._case import CHANGE_RATE_EPSILON, Explanation, simplest
 from sweep.diagnosis._rounding import distance, largest, most_distance
 from sweep.hypotheses import Deployed, Surroundings, View
@@ -16,18 +16,20 @@ from sweep.hypotheses import Deployed, Surroundings, View
 ROUNDING_FACTOR = 32
 """How many half units in the last place of its largest value a tensor may be off by, for the root of the number of tensors before it."""
 STEPS_FACTOR = 8  # likewise of half steps
+MOST_CHANNELS = 4096  # that are compared with one another
+OUTPUTS, AS_SERVED = "outputs", "as served"
 _UNIT = {"float32": 2.0 ** -24, "float16": 2.0 ** -11, "bfloat16": 2.0 ** -8}
 
 
-def judge(source, tensors, outputs, how):
-    """As `sweep.diagnosis.judge`. `source` and `tensors` are lists of (name, array (N, ...)) in order of execution, `outputs` the deployed
-    model's, `how` the `sweep.simulation.Arithmetic` of its file. A `layer` is a tensor of the source, its `kind` is `tensor`; there is no
-    `residual` or `causal`. Raises ValueError where the source has no tensors."""
-    if not source:
-        raise ValueError("no tensors of the source are known")
-    tensors = list(tensors)
-    if not tensors or not np.array_equal(tensors[-1][1], outputs):
-        tensors.append(("output", outputs))
+def judge(source, right, tensors, outputs, how, switched=None):
+    """As `sweep.diagnosis.judge`. `source` and `tensors` are lists of (name, array (N, ...)) in order of execution, of which nothing may be
+    known; `right` and `outputs` (N, ...) are the source's and the deployed model's outputs as served, `how` the
+    `sweep.simulation.Arithmetic` of its file, and `switched` as in `judge_deployed`.
+
+    A `layer` is a tensor of the source, its `kind` is `tensor`; the last row is of the outputs. There is no `residual` or `causal`. The
+    verdict's `fault` is `optimization` where all tensors are right and the outputs aren't, `output_order` where those are right but for
+    their order.
+    """
     with np.errstate(all="ignore"):
         pairs = paired(source, tensors)
         rows, findings, before = [], [], 0.0
@@ -36,21 +38,57 @@ def judge(source, tensors, outputs, how):
             place = pairs[position]
             observed = np.asarray(view(tensors[place.tensor][1], expected.shape[1:], place.layout), np.float64)
             allowed = _allowed(expected, how, depth)
-            off = most_distance(observed, expected, allowed) if _integers(how) else distance(observed, expected)
-            most = largest(expected)
-            rows.append({
-                "layer": name, "kind": "tensor", "tensor": tensors[place.tensor][0], "layout": place.layout,
-                "shape": list(observed.shape[1:]), "difference_max": words.number(off),
-                "relative": words.number(off / most if most else np.inf),
-                "ulps": words.number(off / float(np.spacing(np.float32(most)))),
-                "change_rate": words.number((off - before) / (before + CHANGE_RATE_EPSILON) if np.isfinite(before) else np.inf),
-                "residual": None, "causal": None, "tolerance": words.number(allowed), "causal_tolerance": None, "out_of_range": False,
-                "faulty": not off <= allowed and not findings,  # behind the first it can't be told from what is handed on
-            })
+            off = _distance(observed, expected, allowed, how)
+            rows.append(_row(name, tensors[place.tensor][0], place.layout, observed, expected, off, before, allowed, bool(findings)))
             before = off
             if rows[-1]["faulty"]:
                 findings.append(_finding(rows[-1], observed, expected, allowed, source[:position], how, depth == 1))
-    return {"dtype": how.activations, "examples": len(outputs), "layers": rows, "verdict": words.verdict(findings)}
+        allowed = _allowed(right, how, len(rows) + 1)
+        off = _distance(outputs, right, allowed, how)
+        served = _row(OUTPUTS, AS_SERVED, AS_IT_IS, outputs, right, off, before, allowed, bool(findings))
+        if served["faulty"]:
+            findings.append(_of_the_outputs(served, outputs, right, allowed, how, bool(rows)))
+        verdict = words.verdict(findings)
+        if switched:
+            verdict["switched"] = [name for name, values in switched.items() if _distance(values, right, allowed, how) <= allowed]
+            if verdict["switched"]:
+                verdict["evidence"] += "; the outputs are right with " + " or ".join(verdict["switched"])
+    return {"dtype": how.activations, "examples": len(outputs), "layers": [*rows, served], "verdict": verdict}
+
+
+def _row(name, tensor, layout, observed, expected, off, before, allowed, behind):
+    """`behind` the first fault what is wrong can't be told from what is handed on."""
+    most = largest(expected)
+    return {
+        "layer": name, "kind": "tensor", "tensor": tensor, "layout": layout, "shape": list(observed.shape[1:]),
+        "difference_max": words.number(off), "relative": words.number(off / most if most else np.inf),
+        "ulps": words.number(off / float(np.spacing(np.float32(most)))),
+        "change_rate": words.number((off - before) / (before + CHANGE_RATE_EPSILON) if np.isfinite(before) else np.inf),
+        "residual": None, "causal": None, "tolerance": words.number(allowed), "causal_tolerance": None, "out_of_range": False,
+        "faulty": not off <= allowed and not behind,
+    }
+
+
+def _distance(observed, expected, allowed, how):
+    """Infinite between arrays of different shapes."""
+    if observed.shape != expected.shape:
+        return np.inf
+    observed, expected = (np.asarray(values, np.float64) for values in (observed, expected))
+    return most_distance(observed, expected, allowed) if _integers(how) else distance(observed, expected)
+
+
+def _of_the_outputs(row, outputs, right, allowed, how, known):
+    """The finding where outputs are wrong and no tensor is; `known` is whether there are tensors."""
+    layer = {"name": OUTPUTS, "kind": "tensor"}
+    told = "the outputs are {} from the source's, where rounding explains {:.2g}".format(words.amount(row["difference_max"]), allowed)
+    if outputs.shape != right.shape:
+        return words.finding(layer, "shape", "{} values for an input, where the source gives {}".format(outputs[0].size, right[0].size))
+    in_order = [np.sort(values.reshape(len(values), -1).astype(np.float64), axis=1) for values in (outputs, right)]
+    if _distance(*in_order, allowed, how) <= allowed:
+        return words.finding(layer, "output_order", told + "; the same numbers in another order")
+    if known:
+        return words.finding(layer, "optimization", told + ", and every tensor that was found is right")
+    return _finding(row, np.asarray(outputs, np.float64), np.asarray(right, np.float64), allowed, [], how, False)
 
 
 def _integers(how):
@@ -99,7 +137,8 @@ def _guesses(observed, expected, allowed, before, how, first):
     yield "bias", "a constant added to each channel", expected + np.median(observed - expected, axis=axes)
     power = np.square(expected).sum(axis=axes)
     factors = np.where(power > 0, (observed * expected).sum(axis=axes) / np.where(power > 0, power, 1), 1)
-    yield "scale", "a factor to each channel", expected * factors
+    if factors.all():  # nothing at all is no multiple
+        yield "scale", "a factor to each channel", expected * factors
     order = _order(observed, expected)
     if order is not None:
         yield "permuted_weights", "its channels in another order: {} of {} moved".format(
@@ -107,6 +146,8 @@ def _guesses(observed, expected, allowed, before, how, first):
 
 
 def _order(observed, expected):
+    if expected.shape[-1] > MOST_CHANNELS:
+        return None
     rows, columns = (array.reshape(-1, array.shape[-1]) for array in (observed, expected))
     squares = np.square(rows).sum(axis=0)[:, np.newaxis] + np.square(columns).sum(axis=0) - 2 * rows.T.dot(columns)
     nearest = squares.argmin(axis=1)

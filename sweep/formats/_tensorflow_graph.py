@@ -43,6 +43,18 @@ def flat(graph):
     return graph._replace(definition=tf_optimizer.OptimizeGraph(config, exported))
 
 
+def following(graph):
+    """The names of a graph's tensors of floating point that follow from its input, in the order of its nodes, which is one of execution."""
+    with tf.Graph().as_default() as imported:
+        tf.import_graph_def(graph.definition, name="")
+    reached, found = {graph.input}, []
+    for operator in imported.get_operations():
+        if reached.intersection(tensor.name for tensor in operator.inputs):
+            reached.update(tensor.name for tensor in operator.outputs)
+            found += [tensor.name for tensor in operator.outputs if tensor.dtype.is_floating]
+    return found
+
+
 class Session:
     """A graph that is ready to run."""
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from sweep.formats import _arrays, _files, _signature, torchscript
+from sweep.formats import _arrays, _collecting, _files, _signature, torchscript
 
 FACTS = {
     "distribution": "torch",
@@ -16,6 +16,7 @@ FACTS = {
     "suffixes": [".pt2"],
     "exports": ["exported_program", "onnx"] + (["tflite"] if importlib.util.find_spec("litert_torch") else []),
     "float64": True,
+    "layer_outputs": True,
 }
 
 FILES = {"onnx": "model.onnx", "tflite": "model.tflite"}
@@ -67,6 +68,32 @@ def describe(session):
     import torch
 
     return {"intra_op_threads": torch.get_num_threads()}
+
+
+def layer_outputs(path, threads, inputs):
+    """Every tensor of floating point that follows from the inputs, by name, as float32 (N, ...), in order of execution."""
+    import torch
+
+    torchscript.set_threads(threads)
+    module, names = _load(path).module(), []
+
+    class Recorder(torch.fx.Interpreter):
+        def run_node(self, node):
+            found = super().run_node(node)
+            if isinstance(found, torch.Tensor) and node.op == "call_function":
+                seen[node.name] = found.numpy().copy()  # the next may work in place
+            return found
+
+    def run(part):
+        seen.clear()
+        with torch.inference_mode():
+            Recorder(module).run(torch.from_numpy(np.array(part)))
+        return [seen[name] for name in names]
+
+    seen = {}
+    run(inputs[:1])
+    names += seen
+    return _collecting.collected(run, names, inputs, None)
 
 
 def predict64(path, inputs):

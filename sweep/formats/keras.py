@@ -12,6 +12,7 @@ FACTS = {
     "suffixes": [".keras", ".h5", ".hdf5"],
     "exports": ["keras", "saved_model", "onnx"],
     "float64": True,
+    "layer_outputs": True,
 }
 
 _HDF5 = b"\x89HDF\r\n\x1a\n"
@@ -64,6 +65,13 @@ def predict(session, inputs, batch_size=256):
 def describe(session):
     """The policy of the model's arithmetic, and the threads, read back."""
     return dict(saved_model.describe(session), policy=str(session.model.dtype_policy.name))
+
+
+def layer_outputs(path, threads, inputs):
+    """Every tensor of floating point in the network's graph that follows from the inputs, by name, as float32 (N, ...), in order of
+    execution."""
+    saved_model.set_threads(threads)
+    return saved_model.tensors(_graph(path), threads, inputs)
 
 
 def predict64(path, inputs):

@@ -17,6 +17,7 @@ FACTS = {
     "suffixes": [".onnx"],
     "exports": ["onnx"],
     "float64": True,
+    "layer_outputs": True,
 }
 
 FILE = "model.onnx"
@@ -89,6 +90,16 @@ def describe(session):
     }
 
 
+def layer_outputs(path, threads, inputs):
+    """Every tensor of floating point that follows from the inputs, by name, as float32 (N, ...), in order of execution."""
+    from sweep.formats import _collecting, _onnx_tensors
+
+    exposed, names = _onnx_tensors.exposed(_load_whole(path))
+    opened = Session(_inference(path, threads, exposed), threads)
+    given = inputs.astype(opened.dtype)
+    return _collecting.collected(lambda part: opened.inference.run(names, {opened.input: part}), names, given, opened.fixed_batch)
+
+
 def predict64(path, inputs):
     """Outputs float64, of the same file with all its arithmetic in double precision. Raises ValueError where that can't be had."""
     from sweep.formats import _onnx_float64
@@ -133,7 +144,8 @@ def _load_whole(path):
     return model
 
 
-def _inference(path, threads):
+def _inference(path, threads, model=None):
+    """A session on the file, or on the bytes of a model that was made of it."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
@@ -142,7 +154,7 @@ def _inference(path, threads):
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     options.log_severity_level = _ERRORS_ONLY
     try:
-        return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+        return onnxruntime.InferenceSession(model or str(path), options, providers=["CPUExecutionProvider"])
     except Exception as error:  # the runtime's exceptions have no common root
         raise _files.damaged(path, error) from error
 

@@ -19,6 +19,7 @@ FACTS = {
     "suffixes": [""],
     "exports": ["saved_model", "onnx"],
     "float64": True,
+    "layer_outputs": True,
 }
 
 _THREADS_VARIABLE = "TF_NUM_INTRAOP_THREADS"
@@ -69,6 +70,23 @@ def describe(session):
 
     threads = tf.config.threading.get_intra_op_parallelism_threads()
     return {"intra_op_threads": threads or int(os.environ.get(_THREADS_VARIABLE, 0))}
+
+
+def layer_outputs(path, threads, inputs):
+    """Every tensor of floating point that follows from the inputs, by name, as float32 (N, ...), in order of execution."""
+    set_threads(threads)
+    graph, _described = _read(path)
+    return tensors(graph, threads, inputs)
+
+
+def tensors(graph, threads, inputs):
+    """`layer_outputs` of a `_tensorflow_graph.Graph`."""
+    from sweep.formats import _collecting, _tensorflow_graph
+
+    names = _tensorflow_graph.following(graph)
+    session = _tensorflow_graph.Session(graph._replace(outputs=names), threads)
+    batch = session.shape[0] if session.shape else None
+    return _collecting.collected(session.run, names, inputs.astype(session.dtype), batch)
 
 
 def predict64(path, inputs):

@@ -18,6 +18,7 @@ FACTS = {
     "suffixes": [".tflite"],
     "exports": ["tflite", "onnx"],
     "float64": False,
+    "layer_outputs": True,
 }
 
 FILES = {"tflite": "model.tflite", "onnx": "model.onnx"}
@@ -76,6 +77,15 @@ def describe(session):
     return {"op_resolver": "BUILTIN_REF", "threads": session.threads}
 
 
+def layer_outputs(path, threads, inputs):
+    """Every tensor of floating point, or of integers with a scale, that follows from the inputs, by name, as float32 (N, ...), in order of
+    execution."""
+    from sweep.formats import _tflite_tensors
+
+    session = Session(_interpreter(path, threads, keep=True), threads)
+    return _tflite_tensors.collected(session.interpreter, session.run, inputs.astype(session.dtype))
+
+
 def export(path, target, folder, details):
     """Write `model.tflite`, a copy, or `model.onnx`. Raises ValueError that names the file where the converter can't read it."""
     if target not in FACTS["exports"]:
@@ -94,11 +104,12 @@ def export(path, target, folder, details):
     return FILES[target]
 
 
-def _interpreter(path, threads):
+def _interpreter(path, threads, keep=False):
     from ai_edge_litert.interpreter import Interpreter, OpResolverType
 
+    options = {"experimental_op_resolver_type": OpResolverType.BUILTIN_REF, "experimental_preserve_all_tensors": keep}
     try:
-        interpreter = Interpreter(str(path), num_threads=threads, experimental_op_resolver_type=OpResolverType.BUILTIN_REF)
+        interpreter = Interpreter(str(path), num_threads=threads, **options)
         interpreter.allocate_tensors()
     except (ValueError, RuntimeError) as error:
         raise _files.damaged(path, error) from error

@@ -20,6 +20,7 @@ FACTS = {
     "suffixes": [".pt", ".pth", ".ts", ".jit", ".torchscript"],
     "exports": ["torchscript", "onnx"],
     "float64": True,
+    "layer_outputs": False,
 }
 
 FILE = "model.onnx"

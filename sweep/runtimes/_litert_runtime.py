@@ -4,7 +4,8 @@ import warnings
 
 import numpy as np
 
-from sweep.runtimes import _batches, _litert_convert, _litert_layers, _litert_session, _requests
+from sweep.formats import _tflite_tensors
+from sweep.runtimes import _batches, _litert_convert, _litert_session, _requests
 
 _OPTIONS = {
     "resolver": {
@@ -68,7 +69,8 @@ class Runtime:
 
         By the kernels that `open` has; the delegate takes one operator after the other instead of many at once, so that all are kept.
         """
-        return _litert_layers.outputs(self._session(path, threads, details, keep=True), inputs)
+        session = self._session(path, threads, details, keep=True)
+        return _tflite_tensors.collected(session.interpreter, session.invoke, inputs)
 
     def _session(self, path, threads, details, keep):
         return _litert_session.opened(path, self._interpreter(path, threads, keep), threads, self._options["resolver"], details)

@@ -4,9 +4,8 @@ from collections import Counter
 
 import numpy as np
 
+from sweep.formats._tflite_tensors import DELEGATE
 from sweep.runtimes import _batches, _requests
-
-DELEGATE = "DELEGATE"
 
 
 class Session:

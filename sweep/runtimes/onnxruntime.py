@@ -162,12 +162,14 @@ def layer_outputs(path, threads, details, inputs):
 
     The file as it is with each tensor as an output, opened without graph optimisations: these would fuse the operators between them.
     """
-    from sweep.runtimes import _onnxruntime_layers
+    import onnx
+
+    from sweep.formats import _collecting, _onnx_tensors
 
     session = open(path, threads, details)
-    exposed, names = _onnxruntime_layers.exposed(path)
+    exposed, names = _onnx_tensors.exposed(onnx.load(str(path)))
     opened = inference(exposed, threads, "disabled")
-    return _onnxruntime_layers.outputs(lambda part: opened.run(names, {session.input: part}), names, inputs, session.batch)
+    return _collecting.collected(lambda part: opened.run(names, {session.input: part}), names, inputs, session.batch)
 
 
 def describe(session):

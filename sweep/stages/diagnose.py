@@ -9,7 +9,7 @@ import os
 
 import numpy as np
 
-from sweep import diagnosis, quantization, reference, simulation
+from sweep import components, diagnosis, quantization, reference, simulation
 from sweep.inputs import read_inputs
 from sweep.stages.models import indices, load_model, open_framework, open_runtime, open_session, read_details, read_weights
 
@@ -20,16 +20,15 @@ _BATCH = 256
 
 
 def inputs_side(settings, data, out):
-    """Write `inputs.npy`, the first settings["examples"] of the test examples' fixed list. Returns them."""
-    inputs = read_inputs(data["folder"], "test", indices(settings["examples"], data))
-    np.save(os.path.join(out, INPUTS), inputs)
-    return inputs
+    """Write `inputs.npy`, the first settings["examples"] of the test examples' fixed list."""
+    np.save(os.path.join(out, INPUTS), read_inputs(data["folder"], "test", indices(settings["examples"], data)))
 
 
 def reference_side(settings, source, data, out):
     """Write `inputs.npy`, see there, and `reference.npz`: what each layer gives on them in float64, by the list and the weights of folder
     `source`."""
-    inputs = inputs_side(settings, data, out)
+    inputs_side(settings, data, out)
+    inputs = np.load(os.path.join(out, INPUTS), allow_pickle=False)
     exact = reference.layer_outputs(read_details(source)["layers"], read_weights(source), inputs)
     np.savez(os.path.join(out, REFERENCE), **exact)
 
@@ -50,16 +49,26 @@ def suspect_side(settings, model, out):
     np.savez(os.path.join(out, ALONE), **alone)
 
 
-def deployed_side(settings, model, out, name=TENSORS):
-    """Write `NAME_outputs.npy`, the outputs of the deployed model of folder `model` on the inputs, as it is served; and of the model with
-    as little optimisation as its runtime can `NAME.npz`, its tensors, with their names in order of execution in `NAME.json`: none of
-    them where the runtime can't tell."""
+def deployed_side(settings, model, out):
+    """Write `tensors_outputs.npy`, the outputs of the deployed model of folder `model` on the inputs, as it is served; and of the model
+    with as little optimisation as its runtime can `tensors.npz`, its tensors, with their names in order of execution in `tensors.json`:
+    none of them where the runtime can't tell."""
     runtime, details, inputs = open_runtime(settings), read_details(model), np.load(os.path.join(out, INPUTS), allow_pickle=False)
     session = open_session(runtime, settings, model, details)
-    np.save(os.path.join(out, name + "_outputs.npy"), runtime.predict(session, inputs, _batch(runtime, details)))
+    np.save(os.path.join(out, TENSORS + "_outputs.npy"), runtime.predict(session, inputs, _batch(runtime, details)))
     path = os.path.join(model, details["file"])
     tensors = layer_outputs(runtime, path, settings["threads"], details, inputs) if runtime.FACTS["layer_outputs"] else {}
-    _write_list(out, name, tensors)
+    _write_list(out, TENSORS, tensors)
+
+
+def source_side(settings, source, out):
+    """The same of a user's own file, by its format's module: `source_tensors_outputs.npy`, and its tensors where that can tell."""
+    runtime, details, inputs = open_runtime(settings), read_details(source), np.load(os.path.join(out, INPUTS), allow_pickle=False)
+    session = open_session(runtime, settings, source, details)
+    np.save(os.path.join(out, SOURCE_TENSORS + "_outputs.npy"), runtime.predict(session, inputs, _BATCH))
+    own, path = components.load("formats", details["format"]), os.path.join(source, details["file"])
+    tensors = own.layer_outputs(path, settings["threads"], inputs) if own.FACTS["layer_outputs"] else {}
+    _write_list(out, SOURCE_TENSORS, tensors)
 
 
 def layer_outputs(runtime, path, threads, details, inputs):
@@ -106,8 +115,7 @@ def deployed_verdict(settings, source, out):
     layers, switched = read_details(source)["layers"], dict(_read_list(out, SWITCHED))
     if layers is None:
         right = np.load(os.path.join(out, SOURCE_TENSORS + "_outputs.npy"), allow_pickle=False)
-        source_tensors = _read_list(out, SOURCE_TENSORS) or [("output", right)]
-        judged = diagnosis.judge_tensors(source_tensors, _read_list(out, TENSORS), outputs, how)
+        judged = diagnosis.judge_tensors(_read_list(out, SOURCE_TENSORS), right, _read_list(out, TENSORS), outputs, how, switched)
     else:
         judged = diagnosis.judge_deployed(layers, read_weights(source), inputs, _read_list(out, TENSORS), outputs, how, switched)
     return _told(judged, out)

@@ -49,12 +49,11 @@ def _deployed(work: Work, default: Work) -> Outcome:
 
 
 def _source_tensors(work: Work, source: str, out: str) -> None:
-    """The tensors of a source that isn't known by its layers, in the runtime that opens its own format."""
+    """The tensors of a source that isn't known by its layers, in the toolchain that opens its format."""
     runtime = work.settings["source_runtime"]
     shape = replace(work.bench.shape, toolchain=toolchain.named(runtime["toolchain"]), gpus=())
     opened = replace(work, bench=replace(work.bench, shape=shape))
-    settings = {**work.settings, **runtime}
-    opened.call("diagnose:deployed_side", settings=settings, model=source, out=out, name=diagnose.SOURCE_TENSORS)
+    opened.call("diagnose:source_side", settings={**work.settings, **runtime}, source=source, out=out)
 
 
 def _facts(folder: str) -> dict[str, str]:

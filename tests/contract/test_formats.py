@@ -25,15 +25,19 @@ INPUTS = random.uniform(-1, 1, (7, 6, 6, 2)).astype(np.float32)  # channels last
 EPSILON = 1e-3
 
 
-def expected(inputs):
-    """Convolution, batch norm, ReLU, 2x2 max pooling, dense: float64 (N, 5)."""
+def pooled(inputs):
+    """Convolution, batch norm, ReLU, 2x2 max pooling: float64 (N, 3, 3, 4)."""
     padded = np.pad(inputs.astype(np.float64), ((0, 0), (1, 1), (1, 1), (0, 0)))
     windows = np.lib.stride_tricks.sliding_window_view(padded, (3, 3), axis=(1, 2))
     x = np.einsum("nhwckl,klco->nhwo", windows, KERNEL.astype(np.float64))
     norm = {name: values.astype(np.float64) for name, values in NORM.items()}
     x = (x - norm["mean"]) / np.sqrt(norm["variance"] + EPSILON) * norm["gamma"] + norm["beta"]
-    x = np.maximum(x, 0).reshape(len(x), 3, 2, 3, 2, 4).max(axis=(2, 4))
-    return x.reshape(len(x), -1) @ DENSE.astype(np.float64) + BIAS
+    return np.maximum(x, 0).reshape(len(x), 3, 2, 3, 2, 4).max(axis=(2, 4))
+
+
+def expected(inputs):
+    """The same and a dense layer: float64 (N, 5)."""
+    return pooled(inputs).reshape(len(inputs), -1) @ DENSE.astype(np.float64) + BIAS
 
 
 def channels_first(inputs):
@@ -454,3 +458,21 @@ def test_a_program_that_pickles_or_calls_out_is_never_run(written, tmp_path):
             archive.writestr(name, content)
     assert np.abs(predicted(module, tmp_path / "evil.pt2", channels_first(INPUTS)) - expected(INPUTS)).max() <= ROUNDING
     assert not evidence.exists()
+
+
+def test_tensors_on_the_way_are_those_of_the_network(model):
+    """The pooled activations, worked out here, and the outputs are among them, in this order."""
+    if not model.module.FACTS["layer_outputs"]:
+        assert not hasattr(model.module, "layer_outputs")
+        return
+    found = list(model.module.layer_outputs(model.path, 1, model.inputs).values())
+    assert all(array.dtype == np.float32 and len(array) == len(INPUTS) for array in found)
+    wanted = [expected(INPUTS), pooled(INPUTS)]
+    places = [
+        [number for number, array in enumerate(found) if array.size == values.size and any(
+            np.allclose(array.reshape(len(INPUTS), -1), each.reshape(len(INPUTS), -1), atol=ROUNDING)
+            for each in (values, np.moveaxis(values, -1, 1))
+        )] for values in wanted
+    ]
+    assert all(places)
+    assert places[1][0] < places[0][-1]

@@ -175,7 +175,7 @@ def test_a_source_that_is_known_by_its_tensors_alone():
 
     def verdict(name, change, how=FLOAT):
         tensors = [(each, np.moveaxis(change(array) if each == name else array, -1, 1) if array.ndim == 4 else array) for each, array in source]
-        return diagnosis.judge_tensors(source, tensors, tensors[-1][1], how)["verdict"]
+        return diagnosis.judge_tensors(source, source[-1][1], tensors, tensors[-1][1], how)["verdict"]
 
     assert not verdict("none", None)["faulty"]
     found = verdict("norm", lambda array: array + np.array([0, 1, 0, -2], np.float32))
@@ -189,8 +189,24 @@ def test_a_source_that_is_known_by_its_tensors_alone():
     with np.errstate(invalid="ignore"):
         assert verdict("relu", lambda array: np.where(array > 2, np.float32(np.nan), array))["fault"] == "overflow"
     assert verdict("conv", lambda array: np.where(np.arange(6)[:, None, None, None] == 2, array + 1, array))["fault"] == "unknown"
-    with pytest.raises(ValueError, match="no tensors"):
-        diagnosis.judge_tensors([], source, source[-1][1], FLOAT)
+
+
+def test_outputs_are_judged_where_the_tensors_tell_nothing():
+    random = np.random.RandomState(0)
+    hidden, right = random.randn(6, 8, 8, 4).astype(np.float32), random.randn(6, 50).astype(np.float32)
+    source = [("conv", hidden), ("output", right)]
+
+    def verdict(outputs, tensors=(), switched=None):
+        return diagnosis.judge_tensors(source, right, list(tensors), outputs, FLOAT, switched)["verdict"]
+
+    assert not verdict(right)["faulty"]
+    assert not verdict(right, source)["faulty"]
+    assert verdict(np.roll(right, 7, axis=1))["fault"] == "output_order"
+    assert verdict(right[:, 1:])["fault"] == "shape"
+    found = verdict(np.zeros_like(right), switched={"resolver=reference": right, "threads=2": right + 1})
+    assert (found["fault"], found["layer"], found["switched"]) == ("unknown", "outputs", ["resolver=reference"])
+    found = verdict(right + 1, source)
+    assert (found["fault"], found["layer"]) == ("optimization", "outputs")
 
 
 def test_the_stage_finds_a_fault_and_the_option_that_it_goes_with(tmp_path):

@@ -96,6 +96,14 @@ def test_what_is_broken(source, spoil, reason):
         assert any(reason in each for each in found["reasons"]), found["reasons"]
 
 
+def test_many_outputs_in_another_order():
+    source = np.random.RandomState(0).normal(0, 1, (4, parity.ORDERED_MOST + 1)).astype(np.float32)
+    found = parity.verdict(np.roll(source, 40, axis=1), source, FLOAT, classes=False)
+    assert found["verdict"] == "broken"
+    assert "its outputs are the source's in another order" in found["reasons"]
+    assert parity.verdict(source, source, FLOAT, classes=False)["verdict"] == "equal"
+
+
 def test_probabilities_must_stay_probabilities(source):
     probabilities = np.exp(source) / np.exp(source).sum(1, keepdims=True)
     found = parity.verdict(source, probabilities, FLOAT)

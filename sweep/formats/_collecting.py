@@ -1,28 +1,11 @@
-"""Every intermediate tensor of an ONNX file."""
+"""What a model computes on the way, from whatever runs it up to given tensors."""
 
 import numpy as np
-import onnx
 
 _CHUNK = 32  # inputs at once: a network's tensors together may be a hundred times its input
 
 
-def exposed(path):
-    """The file's bytes with each tensor that follows from the input as an output, and the names of these in order of execution."""
-    model = onnx.load(str(path))
-    graph = model.graph
-    constants = {tensor.name for tensor in graph.initializer}
-    following = {each.name for each in graph.input if each.name not in constants}
-    names = []
-    for node in graph.node:
-        if following.intersection(node.input):
-            names += [name for name in node.output if name]
-            following.update(node.output)
-    already = {output.name for output in graph.output}
-    graph.output.extend(onnx.helper.make_empty_tensor_value_info(name) for name in names if name not in already)
-    return model.SerializeToString(), names
-
-
-def outputs(run, names, inputs, batch):
+def collected(run, names, inputs, batch):
     """What `run` gives under these names, of floating point and with an axis of the inputs, which comes first: float32 (N, ...) by name.
 
     `batch` is how many inputs `run` takes at once, None for any number; with 1, a tensor's first axis is the inputs' if it has one place.

@@ -2,18 +2,19 @@
 
 import numpy as np
 
-from sweep.runtimes._litert_session import DELEGATE
+DELEGATE = "DELEGATE"
+"""What the interpreter calls operators that it has handed to one."""
 
 
-def outputs(session, inputs):
+def collected(interpreter, invoke, inputs):
     """Float32 (N, ...) of every tensor of floating point, or of integers with a scale, that follows from the inputs, by name and in order
-    of execution.
+    of execution; `invoke` has the interpreter compute them for one input (1, ...).
 
     The inputs are run one by one. A tensor whose first axis isn't the batch gets one in front. What happens within a loop isn't here.
     """
-    interpreter, found = session.interpreter, {}
+    found = {}
     for number in range(len(inputs)):
-        session.invoke(inputs[number:number + 1])
+        invoke(inputs[number:number + 1])
         for name, tensor in _following(interpreter).items():
             value = _real(interpreter.get_tensor(tensor["index"]), tensor["quantization_parameters"])
             found.setdefault(name, []).append(value if value.shape[:1] == (1,) else value[np.newaxis])
