@@ -108,14 +108,16 @@ def verdict(source, out):
     return _told(diagnosis.judge(layers, read_weights(source), inputs, outputs, _arrays(out, ALONE), dtype), out)
 
 
-def deployed_verdict(settings, source, out):
-    """The same of a deployed model (`sweep.diagnosis.judge_deployed`, or `judge_tensors` where the source has no neutral list)."""
+def deployed_verdict(settings, source, out, rounding):
+    """The same of a deployed model (`sweep.diagnosis.judge_deployed`, or `judge_tensors` where the source has no neutral list); `rounding`
+    is how far float32 takes the source's outputs."""
     inputs, outputs = (np.load(os.path.join(out, name), allow_pickle=False) for name in (INPUTS, TENSORS + "_outputs.npy"))
     how = simulation.arithmetic(quantization.ROWS[settings["quantization"]], settings["quantization_options"])
     layers, switched = read_details(source)["layers"], dict(_read_list(out, SWITCHED))
     if layers is None:
         right = np.load(os.path.join(out, SOURCE_TENSORS + "_outputs.npy"), allow_pickle=False)
-        judged = diagnosis.judge_tensors(_read_list(out, SOURCE_TENSORS), right, _read_list(out, TENSORS), outputs, how, switched)
+        own, deployed = _read_list(out, SOURCE_TENSORS), _read_list(out, TENSORS)
+        judged = diagnosis.judge_tensors(own, right, deployed, outputs, how, switched, rounding)
     else:
         judged = diagnosis.judge_deployed(layers, read_weights(source), inputs, _read_list(out, TENSORS), outputs, how, switched)
     return _told(judged, out)

@@ -8,6 +8,7 @@ from sweep import toolchain
 from sweep.stages import diagnose
 from sweep.stages.models import read_details
 from sweep.work import Outcome, Work
+from sweep.work.evaluate import PARITY_FILE
 
 _FAILED = ("broken", "degraded")
 
@@ -38,7 +39,8 @@ def _deployed(work: Work, default: Work) -> Outcome:
     work.call("diagnose:deployed_side", settings=work.settings, model=model, out=out)
     if read_details(source)["layers"] is None:
         _source_tensors(work, source, out)
-    judging = {"settings": work.settings, "source": source, "out": out}
+    parity = json.loads((Path(work.inputs["evaluation"]) / PARITY_FILE).read_text())
+    judging = {"settings": work.settings, "source": source, "out": out, "rounding": parity["tolerance_equal"]}
     found: Outcome = default.call("diagnose:deployed_verdict", **judging)
     if found["facts"]["diagnosis"] != diagnose.NO_FAULT:
         work.call("diagnose:switched_side", settings=work.settings, model=model, out=out)

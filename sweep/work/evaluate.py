@@ -16,6 +16,7 @@ from sweep.stages.models import deployed_bytes, read_details
 from sweep.work import Outcome, Work, outcomes
 
 FLIPS = ("index", "label", "prediction_source", "margin_source", "prediction", "margin")
+PARITY_FILE = "parity.json"
 PARITY_METRICS = {
     "tolerance_max": "parity_tolerance", "tolerance_p99": "parity_tolerance", "decided_disagreements": "parity_decided_disagreements",
     "clipped_outputs": "clipped_outputs", "ulps_max": "logit_diff_max_ulps", "correlation": "logit_correlation",
@@ -48,7 +49,7 @@ def run(work: Work) -> Outcome:
         source = np.load(Path(work.inputs["source"]) / "logits.npy")
         allowed, limit = _allowance(work, source)
         judged = parity.verdict(logits, source, allowed, classes=classes) | _steadiness(work.folder, logits, limit)
-        (work.folder / "parity.json").write_text(json.dumps(judged, indent=1))
+        (work.folder / PARITY_FILE).write_text(json.dumps(judged, indent=1))
         found |= _figures(judged)
         facts |= {"parity": judged["verdict"]} | _told(judged)
         if classes:

@@ -174,7 +174,11 @@ def test_a_source_that_is_known_by_its_tensors_alone():
     source = [("conv", one), ("norm", two), ("relu", three), ("output", random.randn(6, 3).astype(np.float32))]
 
     def verdict(name, change, how=FLOAT):
-        tensors = [(each, np.moveaxis(change(array) if each == name else array, -1, 1) if array.ndim == 4 else array) for each, array in source]
+        tensors, wrong = [], False
+        for each, array in source:
+            changed = change(array) if each == name else array + np.float32(0.5) * np.sin(array) if wrong else array  # what follows from it
+            wrong = wrong or each == name
+            tensors.append((each, np.moveaxis(changed, -1, 1) if array.ndim == 4 else changed))
         return diagnosis.judge_tensors(source, source[-1][1], tensors, tensors[-1][1], how)["verdict"]
 
     assert not verdict("none", None)["faulty"]
@@ -189,6 +193,19 @@ def test_a_source_that_is_known_by_its_tensors_alone():
     with np.errstate(invalid="ignore"):
         assert verdict("relu", lambda array: np.where(array > 2, np.float32(np.nan), array))["fault"] == "overflow"
     assert verdict("conv", lambda array: np.where(np.arange(6)[:, None, None, None] == 2, array + 1, array))["fault"] == "unknown"
+
+
+def test_tensors_of_parallel_branches_may_come_in_any_order_and_some_may_be_fused():
+    random = np.random.RandomState(0)
+    left, fused, right, end = (random.randn(6, 4, 4, 4).astype(np.float32) for _ in range(4))
+    outputs = random.randn(6, 3).astype(np.float32)
+    source = [("left", left), ("fused", fused), ("right", right), ("end", end), ("output", outputs)]
+    deployed = [("a", right), ("b", left), ("c", end), ("output", outputs)]
+    assert not diagnosis.judge_tensors(source, outputs, deployed, outputs, FLOAT)["verdict"]["faulty"]
+    deployed[2:] = [("c", end + 0.5), ("output", outputs + 1)]
+    assert diagnosis.judge_tensors(source, outputs, deployed, outputs + 1, FLOAT)["verdict"]["layer"] == "end"
+    magnified = 2 * float(np.abs(outputs).max())
+    assert not diagnosis.judge_tensors(source, outputs, deployed, outputs + 1, FLOAT, rounding=magnified)["verdict"]["faulty"]
 
 
 def test_outputs_are_judged_where_the_tensors_tell_nothing():
@@ -230,7 +247,7 @@ def test_the_stage_finds_a_fault_and_the_option_that_it_goes_with(tmp_path):
     diagnose.inputs_side(settings, data, out)
     diagnose.deployed_side(settings, str(folders["model"]), out)
     diagnose.switched_side(settings, str(folders["model"]), out)
-    found = diagnose.deployed_verdict(settings, str(folders["source"]), out)
+    found = diagnose.deployed_verdict(settings, str(folders["source"]), out, rounding=0.0)
     assert found["facts"] == {"diagnosis": "transposed_kernel at logits (dense)"}
     assert found["metrics"]["diagnosed_layers"] == 3
     judged = json.loads((folders["out"] / "diagnosis.json").read_text())
