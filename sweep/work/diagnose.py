@@ -40,7 +40,7 @@ def _deployed(work: Work, default: Work) -> Outcome:
     if read_details(source)["layers"] is None:
         _source_tensors(work, source, out)
     parity = json.loads((Path(work.inputs["evaluation"]) / PARITY_FILE).read_text())
-    judging = {"settings": work.settings, "source": source, "out": out, "rounding": parity["tolerance_equal"]}
+    judging = {"settings": work.settings, "source": source, "out": out, "rounding": parity.get("tolerance_equal", 0.0)}
     found: Outcome = default.call("diagnose:deployed_verdict", **judging)
     if found["facts"]["diagnosis"] != diagnose.NO_FAULT:
         work.call("diagnose:switched_side", settings=work.settings, model=model, out=out)
