@@ -20,7 +20,7 @@ FACTS = {
     "distribution": "openvino",
     "converters": ["nncf"],
     "options": _openvino_options.SERVING,
-    "accepts": {"onnx": "onnx", "saved_model": "saved_model", "tflite": "tflite"},
+    "accepts": {"saved_model": "saved_model", "onnx": "onnx", "tflite": "tflite"},
     "format": "openvino",
     "quantizations": _openvino_options.CONVERSION,
     "calibrated": ["static_int8"],
