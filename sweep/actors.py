@@ -46,14 +46,14 @@ class RunFiles:
     """Artifacts of runs (`execution.FileStore`). MLflow is loaded when one is really fetched or uploaded, since that takes seconds."""
 
     def fetch(self, uri: str, folder: Path) -> None:
-        from sweep import tracking
+        from sweep import artifacts
 
-        tracking.fetch(uri, folder)
+        artifacts.fetch(uri, folder)
 
     def upload(self, upload: Upload, folder: Path) -> None:
-        from sweep import tracking
+        from sweep import artifacts
 
-        tracking.upload(upload, folder)
+        artifacts.upload(upload, folder)
 
 
 @ray.remote(num_cpus=0, max_restarts=-1, max_concurrency=CONCURRENT_CALLS)

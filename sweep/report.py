@@ -52,21 +52,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def report(subject: Subject, out: Path | None, console: Console) -> None:
     """Print the tables of a sweep and write them to a folder (None: below `mlruns/reports`). Raises SweepError."""
     beside = None if subject.paper is None else paper.load(subject.paper)
-    from sweep import tracking  # late: MLflow takes seconds to load, and a wrong file is told before
+    from sweep import recorded as store  # late: MLflow takes seconds to load, and a wrong file is told before
 
-    if subject.sweep not in (known := tracking.sweeps(subject.store)):
+    if subject.sweep not in (known := store.sweeps(subject.store)):
         hint = nearest(subject.sweep, known) if known else "; it has none"
         raise ConfigError(f"there is no sweep {subject.sweep!r} in {subject.store}{hint}")
-    recorded = tracking.read_sweep(subject.store, subject.sweep)
+    recorded = store.read_sweep(subject.store, subject.sweep)
     counts = {status: sum(row.tags["status"] == status for row in recorded.rows) for status in (OK, FAILED, SKIPPED)}
     heading = f"{subject.sweep}: " + ", ".join(f"{n} {status}" for status, n in counts.items())
     if (unlisted := int(recorded.counts.get("cells_skipped", 0)) - counts[SKIPPED]) > 0:
         heading += f", and {unlisted} skipped that skipped.csv of the sweep's run lists"
     if not recorded.counts:
         heading += "; it has not ended: it runs, was broken off, or never began"
-    splits = {row.key: _split(row, tracking.evaluations(subject.store, row)) for row in recorded.rows if disagrees_with_master(row)}
+    splits = {row.key: _split(row, store.evaluations(subject.store, row)) for row in recorded.rows if disagrees_with_master(row)}
     changed = {
-        row.key: flips_between(*tracking.evaluations(subject.store, row)[-2:])  # its source's, and its own
+        row.key: flips_between(*store.evaluations(subject.store, row)[-2:])  # its source's, and its own
         for row in recorded.rows if row.metrics.get("disagreement", 0.0) > 0 and row.tags["status"] == OK and is_deployed(row)
     }
     made = sheets(recorded.rows, beside, splits, changed)

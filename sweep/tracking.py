@@ -1,4 +1,4 @@
-"""MLflow stays here: what a run of a stage, a cell and a sweep look like, and when one counts as finished.
+"""The one writer to MLflow: what a run of a stage, a cell and a sweep look like, and when one counts as finished.
 
 A stage's run is opened when the stage starts, and committed in this order: artifacts placed and verified, then metrics and tags, then
 the run's end. Only an ended run whose artifacts are there with the recorded digest counts, so a driver that dies between two of these
@@ -8,27 +8,25 @@ steps leaves a run that is retired and work that is done again, never a record t
 import contextlib
 import hashlib
 import json
-import os
-import shutil
 import sqlite3
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-import pandas
-from mlflow.entities import Experiment, Metric, Param, Run, RunTag, ViewType
+from mlflow.entities import Experiment, Metric, Param, Run, RunTag
 from mlflow.exceptions import MlflowException
 from mlflow.store.artifact.artifact_repository_registry import get_artifact_repository
 from mlflow.store.artifact.mlflow_artifacts_repo import MlflowArtifactsRepository
 from mlflow.tracking import MlflowClient
 
+from sweep import artifacts
 from sweep.axes import STAGES_EXPERIMENT
 from sweep.errors import StoreUnavailable
-from sweep.records import FAILED, UNDIGESTED, CellRecord, Finished, Result, Upload, local_folder, manifest_digest, verify
+from sweep.recorded import PAGE, each_run, reachable
+from sweep.records import FAILED, UNDIGESTED, CellRecord, Finished, Result, local_folder, manifest_digest, verify
 
-PAGE = 10_000
 PARENT = "mlflow.parentRunId"
 FACT = "fact."
 BATCH_METRICS = 900
@@ -48,7 +46,7 @@ class Tracker:
         self._finished_runs: dict[str, str] = {}  # stage key -> run id
         self._cells: dict[str, tuple[list[str], str]] = {}  # cell key -> run ids, the latest last, and the content of that one
         self._sweep_run = ""
-        with _reachable(tracking_uri):
+        with reachable(tracking_uri):
             _create_database(tracking_uri)
             self._client = MlflowClient(tracking_uri)
             self._stages = _experiment(self._client, STAGES_EXPERIMENT, artifacts)
@@ -61,7 +59,7 @@ class Tracker:
     def scan(self) -> dict[str, Finished]:
         """Every finished stage of the store by key, in one pass; the latest record of a key wins."""
         found: dict[str, Finished] = {}
-        for run in _runs(self._client, self._stages):
+        for run in each_run(self._client, self._stages):
             tags = run.data.tags
             if "attempt" in tags:
                 self._runs[tags["attempt"]] = (run.info.run_id, self._artifacts(run))
@@ -71,7 +69,7 @@ class Tracker:
             found[record.key] = record
             self._finished_runs[record.key] = run.info.run_id
         self._cells.clear()
-        for run in _runs(self._client, self._experiment):
+        for run in each_run(self._client, self._experiment):
             tags = run.data.tags
             if tags.get("stage") == "sweep":
                 self._sweep_run = run.info.run_id
@@ -128,7 +126,7 @@ class Tracker:
         if result.folder is not None:
             if not Path(result.folder).is_dir():
                 raise ValueError(f"the files of {result.kind} {result.key} are gone: {result.folder}")
-            place(Path(result.folder), uri, self._client, run_id)
+            artifacts.place(Path(result.folder), uri, self._client, run_id)
         if result.ok and (reason := self.missing(uri, result.digest)):
             raise OSError(f"artifacts did not arrive: {reason}")
         at = int(result.ended * 1000)
@@ -229,81 +227,6 @@ class Tracker:
         return str(MlflowArtifactsRepository.resolve_uri(uri, self._uri)) if uri.startswith("mlflow-artifacts:") else uri
 
 
-class Recorded(NamedTuple):
-    """A sweep as MLflow has it: its rows, and how many cells its last end counted by outcome (`cells_ok`, ...)."""
-
-    rows: list[CellRecord]
-    counts: dict[str, float]
-
-
-def sweeps(tracking_uri: str) -> list[str]:
-    """The names of a store's sweeps. Raises StoreUnavailable, also where there is no such database: to read makes none."""
-    path = Path(tracking_uri.removeprefix("sqlite:///"))
-    if tracking_uri.startswith("sqlite:///") and not path.is_file():
-        raise StoreUnavailable(f"store.tracking_uri: {tracking_uri!r} can't be used: there is no file {path}")
-    with _reachable(tracking_uri):
-        experiments = MlflowClient(tracking_uri).search_experiments()
-        return sorted(each.name for each in experiments if each.name not in (STAGES_EXPERIMENT, "Default"))
-
-
-def read_sweep(tracking_uri: str, sweep: str) -> Recorded:
-    """One of `sweeps`: its rows in the order they were written, half written ones left out. Raises StoreUnavailable."""
-    with _reachable(tracking_uri):
-        client = MlflowClient(tracking_uri)
-        experiment = client.get_experiment_by_name(sweep)
-        if experiment is None:
-            raise StoreUnavailable(f"there is no sweep {sweep!r} in this store")
-        runs = list(_runs(client, experiment))
-    rows = [_row(run) for run in runs if run.data.tags.get("stage") == "cell" and run.info.status != "RUNNING"]
-    counts = [dict(run.data.metrics) for run in runs if run.data.tags.get("stage") == "sweep"]
-    return Recorded(rows, counts[-1] if counts else {})
-
-
-def evaluations(tracking_uri: str, row: CellRecord) -> list[pandas.DataFrame]:
-    """`outcomes.parquet` of each evaluation that a row rests on, the source's before its own. Raises StoreUnavailable."""
-    with _reachable(tracking_uri), tempfile.TemporaryDirectory() as temporary:
-        client = MlflowClient(tracking_uri)
-        runs = [client.get_run(run_id) for run_id in row.tags["stage_runs"].split(",")]
-        places = [run.data.tags["location"] for run in runs if run.data.tags["stage"] == "evaluate"]
-        files = [
-            folder / "outcomes.parquet" if (folder := local_folder(uri))
-            else get_artifact_repository(uri).download_artifacts("outcomes.parquet", tempfile.mkdtemp(dir=temporary))
-            for uri in places
-        ]
-        return [pandas.read_parquet(file) for file in files]
-
-
-def place(folder: Path, uri: str, client: MlflowClient, run_id: str) -> None:
-    """Make a stage's files a run's artifacts: by hard links where both are on one file system, by upload else."""
-    target = local_folder(uri)
-    if target is None:
-        client.log_artifacts(run_id, str(folder))
-        return
-    for source in (path for path in folder.rglob("*") if path.is_file()):
-        destination = target / source.relative_to(folder)
-        destination.parent.mkdir(parents=True, exist_ok=True)
-        destination.unlink(missing_ok=True)
-        try:
-            os.link(source, destination)
-        except OSError:  # another file system, or one without hard links
-            shutil.copyfile(source, destination)
-
-
-def fetch(uri: str, folder: Path) -> None:
-    """Download a run's artifacts into a folder that does not exist yet; whole or not at all."""
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    temporary = Path(tempfile.mkdtemp(prefix=f"{folder.name}.", suffix=".part", dir=folder.parent))
-    get_artifact_repository(uri).download_artifacts("", str(temporary))
-    with contextlib.suppress(OSError):  # another process was faster
-        temporary.rename(folder)
-    shutil.rmtree(temporary, ignore_errors=True)
-
-
-def upload(to: Upload, folder: Path) -> None:
-    """Make a folder's files the artifacts of a run, from a node that is not the driver's."""
-    MlflowClient(to.tracking_uri).log_artifacts(to.run_id, str(folder))
-
-
 def _finished(run: Run, uri: str) -> Finished:
     tags = run.data.tags
     facts = {name.removeprefix(FACT): value for name, value in tags.items() if name.startswith(FACT)}
@@ -314,24 +237,6 @@ def _finished(run: Run, uri: str) -> Finished:
     )
 
 
-def _runs(client: MlflowClient, experiment: Experiment) -> Iterator[Run]:
-    """Every run of an experiment that is not deleted, in the order of their starts."""
-    order, token = ["attributes.start_time ASC"], None
-    while True:
-        page = client.search_runs([experiment.experiment_id], "", ViewType.ACTIVE_ONLY, PAGE, order, token)
-        yield from page
-        token = page.token
-        if not token:
-            return
-
-
-def _row(run: Run) -> CellRecord:
-    tags = dict(run.data.tags)
-    stages = [key for key in tags.get("stage_keys", "").split(",") if key]
-    name = tags.get("mlflow.runName", "")
-    return CellRecord(tags["cell_key"], name, dict(run.data.params), tags, dict(run.data.metrics), stages)
-
-
 def _experiment(client: MlflowClient, name: str, artifacts: str | None) -> Experiment:
     experiment = client.get_experiment_by_name(name)
     if experiment is None:
@@ -340,17 +245,6 @@ def _experiment(client: MlflowClient, name: str, artifacts: str | None) -> Exper
     if experiment.lifecycle_stage != "active":
         raise StoreUnavailable(f"the experiment {name!r} is deleted in MLflow; restore it, or choose another name for the sweep")
     return experiment
-
-
-@contextlib.contextmanager
-def _reachable(uri: str) -> Iterator[None]:
-    try:
-        yield
-    except StoreUnavailable:
-        raise
-    except Exception as error:  # MLflow's own, the database's, the network's: whatever it is, this store can't be used
-        reason = " ".join(str(error).split())
-        raise StoreUnavailable(f"store.tracking_uri: {uri!r} can't be used: {reason[:300]}") from None
 
 
 def _create_database(uri: str) -> None:

@@ -32,6 +32,7 @@ ORDER = (
     {"campaign", "planning", "store", "summary", "tune"},
     {"actors", "cells", "ledger", "progress", "staging"},
     {"claims", "execution", "gating", "scheduling", "sheet", "tracking"},
+    {"artifacts", "recorded"},
     {"host", "records"},
     {"plan", "runtimes", "work"},
     {"support"},
@@ -130,7 +131,7 @@ def test_ray_and_mlflow_each_have_their_place():
         package: {module for module, path in modules().items() if any(name.split(".")[0] == package for name in imported(path))}
         for package in ("ray", "mlflow")
     }
-    assert users["mlflow"] == {"sweep.tracking"}
+    assert users["mlflow"] == {"sweep.artifacts", "sweep.recorded", "sweep.tracking"}
     assert users["ray"] <= {"sweep.tune", "sweep.actors", "sweep.driver"}
 
 

@@ -502,12 +502,12 @@ def test_a_server_that_is_away_for_a_while(server, client, tmp_path, monkeypatch
     tracked.call("write_cell", row(1))
     assert tracked.close() == 0  # it delivers what waits before it ends
     assert_complete(client, 2)
-    from sweep import tracking
+    from sweep import artifacts, tracking
 
     later = tracking.Tracker(address.tracking_uri, None, "mine", "later")
     record = later.scan()["k1"]
     assert later.missing(record.uri, record.digest) is None
-    tracking.fetch(record.uri, tmp_path / "fetched")
+    artifacts.fetch(record.uri, tmp_path / "fetched")
     assert (tmp_path / "fetched" / "model.bin").read_text() == "1"
     assert later.missing(record.uri, "another digest") == f"{record.uri} holds other files than were recorded"
     (stored,) = [path for path in (tmp_path / "served").rglob("model.bin") if path.read_text() == "1"]

@@ -9,7 +9,7 @@ import pytest
 import yaml
 from mlflow.tracking import MlflowClient
 
-from sweep import report, tracking
+from sweep import recorded, report
 from sweep.records import CellRecord, Result, write_manifest
 from sweep.tracking import Tracker
 
@@ -139,7 +139,7 @@ def test_a_row_half_written_is_left_out(store):
     client = MlflowClient(store)
     experiment = client.get_experiment_by_name("mine").experiment_id
     client.create_run(experiment, tags={"stage": "cell", "cell_key": "half"})
-    assert len(tracking.read_sweep(store, "mine").rows) == len(ROWS) + 1
+    assert len(recorded.read_sweep(store, "mine").rows) == len(ROWS) + 1
 
 
 @pytest.mark.parametrize(("arguments", "message"), [

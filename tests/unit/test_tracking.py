@@ -13,7 +13,7 @@ from mlflow.entities import ViewType
 from mlflow.exceptions import MlflowException
 from mlflow.tracking import MlflowClient
 
-from sweep import tracking
+from sweep import artifacts, tracking
 from sweep.errors import StoreUnavailable
 from sweep.records import CellRecord, Result, local_folder, write_manifest
 from sweep.tracking import Tracker
@@ -150,8 +150,8 @@ def test_a_commit_goes_in_the_order_that_makes_it_safe(tracker, stage_files, mon
     tracker.open_stage("1", "k", "train", "label", {})
     noted = []
     monkeypatch.setattr(tracker, "_client", Told(tracker._client, noted))
-    place = tracking.place
-    monkeypatch.setattr(tracking, "place", lambda *arguments: (noted.append("place"), place(*arguments)))
+    place = artifacts.place
+    monkeypatch.setattr(artifacts, "place", lambda *arguments: (noted.append("place"), place(*arguments)))
     missing = tracker.missing
     monkeypatch.setattr(tracker, "missing", lambda *arguments: (noted.append("verify"), missing(*arguments))[1])
     tracker.commit_stage(result)
@@ -164,7 +164,7 @@ def test_a_commit_that_is_cut_off_anywhere_does_not_count(tracker, open_tracker,
     tracker.open_stage("1", "k", "train", "label", {})
     with monkeypatch.context() as broken:
         if step == "place":
-            broken.setattr(tracking, "place", lambda *_arguments: None)
+            broken.setattr(artifacts, "place", lambda *_arguments: None)
         else:
             broken.setattr(tracker, "_client", Told(tracker._client, [], step))
         with pytest.raises((MlflowException, OSError), match=r"away|did not arrive"):
@@ -474,7 +474,7 @@ def test_artifacts_are_fetched_whole_and_once(tracker, client, stage_files, tmp_
     result = committed(tracker, stage_files("1"))
     (run,) = runs(client, "stages")
     folder = tmp_path / "fetched" / result.digest
-    threads = [threading.Thread(target=tracking.fetch, args=(run.info.artifact_uri, folder)) for _ in range(4)]
+    threads = [threading.Thread(target=artifacts.fetch, args=(run.info.artifact_uri, folder)) for _ in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
