@@ -89,7 +89,12 @@ class Site:
         limits = Limits(order.seconds, order.memory_bytes or self._memory_bytes, until=time.monotonic() + order.seconds)
         bench = Bench(self.pool, shape, limits, log)
         kind = importlib.import_module(f"sweep.work.{order.stage.kind}")
-        outcome = kind.run(Work(settings, inputs, data, folder, bench))
+        try:
+            outcome = kind.run(Work(settings, inputs, data, folder, bench))
+        except StageFailed as failure:
+            for place in (order.folder, *inputs.values()):  # of no use to who reads the line, and long
+                failure.message = failure.message.replace(f"{place}/", "")
+            raise
         return outcome | {"facts": _where(order) | _texts(outcome.get("runs", {})) | outcome.get("facts", {})}
 
     def _uploaded(self, upload: Upload, result: Result) -> Result:

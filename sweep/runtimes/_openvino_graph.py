@@ -11,6 +11,7 @@ GRAPH = "model.xml"
 """The graph's file; its weights lie beside it in model.bin."""
 
 _COUNTED = re.compile(r"([A-Z][A-Za-z]+)_\d+")
+_NOTICED = re.compile(r"(Exception from \S+:\d+: ?|Check '.*?' failed at \S+:\d+: ?|FrontEnd API failed with \w+: ?)")
 _WEIGHT_INPUTS = {
     "Convolution": [1],
     "GroupConvolution": [1],
@@ -86,7 +87,8 @@ def read(folder, core):
 
 
 def one_line(error):
-    return " ".join(str(error).split())
+    """What went wrong, without the places in the library's sources where that was noticed."""
+    return _NOTICED.sub("", " ".join(str(error).split()))
 
 
 def graphs(model):

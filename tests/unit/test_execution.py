@@ -8,9 +8,12 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from sweep import toolchain
+from sweep.errors import StageFailed
 from sweep.execution import Site
-from sweep.records import Place, Result, Upload, verify, write_manifest
-from sweep.work import outcomes
+from sweep.plan import Stage
+from sweep.records import Order, Place, Result, Upload, verify, write_manifest
+from sweep.work import convert, outcomes
 
 UPLOAD = Upload("http://mlflow:5000", "run 1", "s3://runs/1")
 
@@ -84,6 +87,18 @@ def test_a_failed_upload_is_a_failure_of_the_tracking(make_site, made, tmp_path)
     assert result.folder is None  # the driver, which is elsewhere, need not look for it
     assert not Path(made.folder).exists()
     assert not (tmp_path / "cache" / "fetched").exists()
+
+
+def test_a_failure_names_files_and_not_where_this_machine_had_them(make_site, made, tmp_path, monkeypatch):
+    def refuse(work):
+        raise StageFailed("convert_failed", f"ValueError: {work.inputs['model']}/model.onnx: no Loop; see {work.folder}/log.txt")
+
+    monkeypatch.setattr(convert, "run", refuse)
+    stage = Stage("convert", {"toolchain": toolchain.DEFAULT}, {"model": "k"}, "c", "convert")
+    order = Order(stage, "2", str(tmp_path / "work" / "2"), {"model": Place(made.digest, made.folder)}, None, 1, 60.0, 0)
+    result = make_site(tmp_path / "cache", Files()).run(order)
+    assert (result.status, result.failure_class) == ("failed", "convert_failed")
+    assert result.message == "ValueError: model.onnx: no Loop; see log.txt"
 
 
 def test_outcomes_are_a_table_with_a_row_for_each_input(tmp_path):
