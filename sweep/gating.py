@@ -136,7 +136,8 @@ class _Gate:
         classes = shape is not None and len(shape) == 1 and shape[0] > 1
         exact = source.folder / "exact.npy"
         how = simulation.arithmetic(ROWS[limits.quantization], {})
-        allowed = allowance.of(how, source.outputs, np.load(exact) if exact.exists() else None, None, products)
+        plain = allowance.float32(source.outputs, np.load(exact) if exact.exists() else None, products)
+        allowed = allowance.of(how, plain, source.outputs, layers=products)
         outputs, order = _in_order(model, source)
         found = parity.verdict(outputs, source.outputs, allowed, classes=classes)
         found |= {"size_bytes": model.bytes, "size_ratio": model.bytes / source.bytes}

@@ -4,7 +4,7 @@ import os
 
 import numpy as np
 
-from sweep import components, reference
+from sweep import components, initial, reference
 from sweep.inputs import read_inputs
 from sweep.stages import exact
 from sweep.stages.models import indices, open_runtime, open_session, read_details, read_weights
@@ -13,7 +13,7 @@ BATCH = 256
 CHECKED = ("single", "again")
 """Files with logits of the first inputs once more: one by one, and as the first time."""
 
-FEW = 32
+FEW, MOVED = 32, 8
 
 
 def run(settings, model, data, out):
@@ -21,7 +21,8 @@ def run(settings, model, data, out):
     and the first of them again, see CHECKED.
 
     For a framework's own model also `exact.npy`, float64, for the first settings["reference_examples"] of them: the same network
-    and weights computed in double precision from the neutral list; for a user's own file `sweep.stages.exact`. Returns what really ran.
+    and weights computed in double precision from the neutral list, and `moved.npy`, float32, for MOVED of them: computed in single
+    precision from weights moved by one ulp; for a user's own file `sweep.stages.exact`. Returns what really ran.
     """
     chosen = indices(settings["examples"], data)
     inputs = read_inputs(data["folder"], "test", chosen)
@@ -32,6 +33,10 @@ def run(settings, model, data, out):
     np.save(os.path.join(out, "single.npy"), runtime.predict(session, inputs[:FEW], 1))
     np.save(os.path.join(out, "again.npy"), runtime.predict(session, inputs[:BATCH], batch))
     runs = runtime.describe(session)
+    layers = read_details(model)["layers"]
+    if settings["reference_examples"] and layers is not None:
+        moved = initial.moved_by_one_ulp(read_weights(model), 0)
+        np.save(os.path.join(out, "moved.npy"), reference.logits(layers, moved, inputs[:MOVED], np.float32))
     if settings["reference_examples"]:
         outputs, runs["reference"] = _exact(
             model, lambda given: runtime.predict(session, given, batch), inputs, logits, settings["reference_examples"]

@@ -41,7 +41,8 @@ def run(work: Work) -> Outcome:
     facts = {"degenerate": "one class"} if found.get("unique_predictions") == 1 else {}
     exact = work.folder / "exact.npy"
     if work.settings["exact"] == "source":  # equal weights have equal exact logits, and to compute them takes longer than all else
-        shutil.copyfile(Path(work.inputs["source"]) / exact.name, exact)
+        for name in (exact.name, "moved.npy"):
+            shutil.copyfile(Path(work.inputs["source"]) / name, work.folder / name)
     if exact.exists() and classes:
         reference = np.load(exact)
         found["float32_error_max"] = metrics.float32_error(logits[: len(reference)], reference)
@@ -62,8 +63,9 @@ def run(work: Work) -> Outcome:
 def _allowance(work: Work, source: np.ndarray) -> tuple[allowance.Allowance, allowance.Allowance]:
     """What the row explains of a difference from the source, and what rounding in float32 does."""
     assert work.data is not None
-    path, details = Path(work.inputs["source"]) / "exact.npy", read_details(work.inputs["model"])
-    exact = np.load(path) if path.exists() else None
+    details = read_details(work.inputs["model"])
+    paths = [Path(work.inputs["source"]) / name for name in ("exact.npy", "moved.npy")]
+    exact, moved = (np.load(path) if path.exists() else None for path in paths)
     if details["layers"] is None:
         products = sum(details["operators"].values())
     else:
@@ -77,7 +79,8 @@ def _allowance(work: Work, source: np.ndarray) -> tuple[allowance.Allowance, all
             calibration = options["samples"] or len(splits["calibration"])
     how = simulation.arithmetic(row, options)
     few = exact if simulated is None or exact is None else exact[: len(simulated)]
-    return allowance.of(how, source, few, simulated, products, calibration), allowance.float32(source, exact, products)
+    plain = allowance.float32(source, exact, products, moved)
+    return allowance.of(how, plain, source, few, simulated, products, calibration), plain
 
 
 def _has_classes(model: str) -> bool:

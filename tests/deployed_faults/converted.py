@@ -121,5 +121,6 @@ def verdict(way, network, outputs):
     source = reference.logits(network.layers, network.weights, network.inputs, np.float32)
     simulated = simulation.logits(network.layers, network.weights, network.inputs, how(way))
     products = len(network.kinds(*simulation.PRODUCTS))
-    allowed = allowance.of(how(way), source, exact, simulated, products, len(network.calibration))
+    plain = allowance.float32(source, exact, products)
+    allowed = allowance.of(how(way), plain, source, exact, simulated, products, len(network.calibration))
     return parity.verdict(outputs, source, allowed)["verdict"]

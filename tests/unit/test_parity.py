@@ -149,24 +149,37 @@ def test_the_allowance_of_float_rows():
     assert allowance.error(exact.astype(np.float32), exact) == 2**-20  # half a unit in the last place of 16
     assert allowance.float32(source, exact).largest == 2**-15
     assert allowance.float32(exact.astype(np.float32), None, layers=3).largest == 8 * 3 * 2**-20
-    half = allowance.of(simulation.Arithmetic("float16", "float32", False, "channel"), source, exact)
+    plain = allowance.float32(source, exact)
+    half = allowance.of(simulation.Arithmetic("float16", "float32", False, "channel"), plain, source, exact)
     assert (half.largest, half.rounding, half.percentiles) == (2**-15 * 2**13, 2**-15, None)
     simulated = exact + [[0, 0.01], [0.02, 0]]
-    half = allowance.of(simulation.Arithmetic("float16", "float16", False, "channel"), source, exact, simulated)
+    half = allowance.of(simulation.Arithmetic("float16", "float16", False, "channel"), plain, source, exact, simulated)
     assert half.largest == pytest.approx(0.16)
     with pytest.raises(ValueError, match="no finite output"):
         allowance.error(np.full((2, 2), np.nan, np.float32))
 
 
+def test_what_one_ulp_of_the_weights_does_is_allowed_where_the_source_is_nearer():
+    exact = np.array([[1.0, -16.0], [2.0, 3.0]])
+    source, moved = exact.astype(np.float32), np.array([[1.0, -16.0 + 2**-17]], np.float32)
+    found = allowance.float32(source, exact, moved=moved)
+    assert (found.largest, found.basis) == (8 * 2**-17, "8 times what its weights moved by one ulp do")
+    source[1, 1] += 2**-10
+    found = allowance.float32(source, exact, moved=moved)
+    assert (found.largest, found.basis) == (8 * 2**-10, "8 times the source's float32 error")
+
+
 def test_the_allowance_of_integer_rows():
     source = np.array([[0.0, 51.0]], np.float32)
     how = simulation.Arithmetic("int8", "int8", False, "channel")
-    found = allowance.of(how, source, None, None, layers=6, calibration=199)
+    plain = allowance.float32(source, layers=6)
+    found = allowance.of(how, plain, source, layers=6, calibration=199)
     assert found.percentiles == pytest.approx([0.2, 0.4, 0.6])  # a step of 0.2, and the square root of 2 x 6 / 12 is 1
     assert (found.largest, found.clipped_share) == (pytest.approx(0.6), 0.01)
     exact, simulated = source.astype(np.float64), source + 0.5
-    assert allowance.of(how, source, exact, simulated).percentiles == [1.5, 1.5, 1.5]
-    assert allowance.of(how._replace(activations="float32"), source, exact, simulated).clipped_share == 0
+    plain = allowance.float32(source, exact)
+    assert allowance.of(how, plain, source, exact, simulated).percentiles == [1.5, 1.5, 1.5]
+    assert allowance.of(how._replace(activations="float32"), plain, source, exact, simulated).clipped_share == 0
 
 
 LAYERS = [layers.image_input(1, 1, 2), layers.flatten("flat", "input"), layers.dense("dense", "flat", 2), layers.relu("relu", "dense"),
