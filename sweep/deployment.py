@@ -56,7 +56,8 @@ def deployments(rows: Sequence[CellRecord]) -> Sheet:
 
 
 def matrix(rows: Sequence[CellRecord]) -> Sheet:
-    """A line for each framework, runtime and quantization, a column for each network: the worst verdict, or why there is none."""
+    """A line for each framework, runtime and quantization, a column for each network: the worst verdict, or the class of a failure. Reasons
+    of failures and skips are in a table of their own."""
     networks = list(dict.fromkeys(_network(row) for row in rows if is_deployed(row)))
     lines: dict[tuple[str, ...], dict[str, list[CellRecord]]] = {}
     for row in rows:
@@ -72,14 +73,13 @@ def matrix(rows: Sequence[CellRecord]) -> Sheet:
 
 
 def worst(rows: Sequence[CellRecord]) -> str:
-    """The worst verdict of some rows, with what was diagnosed; else the class of a failure, or the reason of a skip."""
+    """The worst verdict of some rows, with what was diagnosed; else the class of a failure, or that they were skipped."""
     failed = [row for row in rows if row.tags["status"] == FAILED]
     if failed:
-        return f"{failed[0].tags['failure_class']}: {failed[0].tags.get('message', '')}"
+        return failed[0].tags["failure_class"]
     judged = [row for row in rows if row.tags.get("parity") in VERDICTS]
     if not judged:
-        reasons = [row.tags.get("reason", "") for row in rows if row.tags["status"] == SKIPPED]
-        return f"skipped: {reasons[0]}" if reasons else "not judged"
+        return "skipped" if any(row.tags["status"] == SKIPPED for row in rows) else "not judged"
     found = max(judged, key=lambda row: VERDICTS.index(row.tags["parity"]))
     told = found.tags.get("deployed_diagnosis", "")
     return found.tags["parity"] + (f" ({told})" if told and not told.startswith("not run") else "")

@@ -77,7 +77,8 @@ def report(subject: Subject, out: Path | None, console: Console) -> None:
         raise ConfigError(f"--out: the report can't be written to {folder}: {error.strerror}") from None
     console.print(heading, soft_wrap=True)
     for sheet in made:
-        _print(console, sheet)
+        if sheet.shown:
+            _print(console, sheet)
     console.print(f"\nreport:   {folder / 'report.md'}, and its tables as CSV beside it", soft_wrap=True)
 
 
@@ -103,7 +104,8 @@ def _write(made: Sequence[Sheet], heading: str, folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     parts = [f"# {heading}"]
     for sheet in made:
-        parts += [f"## {sheet.title}", *sheet.notes, _markdown(sheet)]
+        if sheet.shown:
+            parts += [f"## {sheet.title}", *sheet.notes, _markdown(sheet)]
         with (folder / f"{sheet.name}.csv").open("w", newline="") as file:
             writer = csv.DictWriter(file, _columns(sheet.data))
             writer.writeheader()
@@ -112,8 +114,6 @@ def _write(made: Sequence[Sheet], heading: str, folder: Path) -> None:
 
 
 def _markdown(sheet: Sheet) -> str:
-    if not sheet.shown:
-        return "None."
     columns = _columns(sheet.shown)
     lines = [[line.get(column, "").replace("|", "\\|").replace("\n", " ") for column in columns] for line in sheet.shown]
     return "\n".join("| " + " | ".join(cells) + " |" for cells in [columns, ["---"] * len(columns), *lines])
@@ -123,9 +123,6 @@ def _print(console: Console, sheet: Sheet) -> None:
     console.print(f"\n{sheet.title}", style="bold")
     for note in sheet.notes:
         console.print(note, style="dim")
-    if not sheet.shown:
-        console.print("None.")
-        return
     columns = _columns(sheet.shown)
     constant = [column for column in columns if len({line.get(column, "") for line in sheet.shown}) == 1] if len(sheet.shown) > 1 else []
     if constant and any(sheet.shown[0][column] for column in constant):

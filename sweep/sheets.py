@@ -36,12 +36,17 @@ def sheets(
     """All tables, in the order of a report; the one beside the paper only where there is a paper. `splits`: see `same_weights`, `changed`:
     see `flips`."""
     networks = [row for row in rows if "architecture" in row.params]
-    found = [group for metric in METRICS for group in groups(networks, metric)]
+    found = [group for metric in METRICS for group in groups(networks, metric) if _tells(group)]
     made = [frameworks(found), comparisons(found)]
     if paper is not None:
         made.append(beside_paper(paper, networks))
-    made += [same_weights(networks, splits), steps(networks), matrix(rows), deployments(rows), flips(rows, changed)]
-    return [*made, not_ok(rows)]
+    made += [same_weights(networks, splits), steps(networks), matrix(rows), deployments(rows), flips(rows, changed), not_ok(rows)]
+    return made
+
+
+def _tells(group: Group) -> bool:
+    """Whether a group says something of its framework: one training of a converted model stands in the table of deployed models."""
+    return group.params.get("runtime", NATIVE) == NATIVE or group.estimate.n > 1
 
 
 def frameworks(found: Sequence[Group]) -> Sheet:
