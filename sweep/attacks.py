@@ -2,84 +2,25 @@
 
     check(name, overrides)              is this valid, before any work
     resolve(name, dataset, overrides)   every setting of a cell's attack, as JSON
-    craft(name, settings, ...)          the adversarial inputs
 
-ART is imported by `craft` alone, so that whoever plans a sweep can read the table without it.
+`sweep.crafting` runs them; whoever plans a sweep reads the table without ART.
 """
 
 import difflib
-import importlib
 import math
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass
-from fractions import Fraction
-from typing import Any, Protocol
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
-import numpy as np
+from sweep.rules import Choice, Distance, Integer, Number, Rule
 
 DISTRIBUTION = "adversarial-robustness-toolbox"
 """The package that crafts; its version is part of what an attack is."""
 
-ROUNDING = 1e-5
-"""By how much a perturbation may exceed eps through float32 arithmetic, relative and absolute."""
-
-
-class Rule(Protocol):
-    """What a setting may be. Its text completes the sentence "must be ..."."""
-
-    def parse(self, value: Any) -> Any:
-        """The value in its one JSON form. Raises ValueError."""
-
-
-@dataclass(frozen=True)
-class Distance:
-    """A distance between images in [0, 1] units, under the threat model's norm."""
-
-    def parse(self, value: Any) -> float:
-        if isinstance(value, str):
-            try:
-                value = float(Fraction(value))
-            except (ValueError, ZeroDivisionError, OverflowError):
-                raise ValueError(value) from None
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < math.inf:
-            raise ValueError(value)
-        return float(value)
-
-    def __str__(self) -> str:
-        return "a number above 0, such as 0.03 or 8/255"
-
-
-@dataclass(frozen=True)
-class Integer:
-    """A whole number from `low` to `high`, both included."""
-
-    low: int
-    high: int
-
-    def parse(self, value: Any) -> int:
-        if isinstance(value, bool) or not isinstance(value, int) or not self.low <= value <= self.high:
-            raise ValueError(value)
-        return int(value)
-
-    def __str__(self) -> str:
-        return f"a whole number from {self.low} to {self.high}"
-
-
-@dataclass(frozen=True)
-class Choice:
-    """One of a few values."""
-
-    values: tuple[Any, ...]
-
-    def parse(self, value: Any) -> Any:
-        for choice in self.values:
-            if value == choice and isinstance(value, bool) == isinstance(choice, bool):
-                return choice
-        raise ValueError(value)
-
-    def __str__(self) -> str:
-        return " or ".join(repr(value) for value in self.values)
+WHITE_BOX, SCORE, DECISION = "white-box", "score", "decision"
+"""What an attack sees of a model: its gradients, its logits, or its answers alone (Carlini et al. 2019, "On Evaluating Adversarial
+Robustness", section 4)."""
+NO_TARGET = "none"
 
 
 @dataclass(frozen=True)
@@ -88,70 +29,164 @@ class Attack:
 
     name: str
     art_class: str  # "module:class"
-    needs: frozenset[str]  # of `loss_gradient`, `class_gradient`, `scores`, `labels`
+    access: str  # of WHITE_BOX, SCORE, DECISION
+    needs: frozenset[str]  # of `loss_gradient`, `class_gradient`
     norm: str | int
     rules: Mapping[str, Rule]  # every setting there is
     defaults: Mapping[str, Any]
     by_dataset: Mapping[str, Mapping[str, Any]]  # what replaces a default on a data set
-    constants: Mapping[str, Any]  # further arguments of ART's class that nobody chooses
+    minimal: bool  # whether it looks for the nearest adversarial input, however far: one beyond eps doesn't count
+    drawn: bool  # whether the seed always matters; else it does where random starts are asked for
+    arguments: Mapping[str, str] = field(default_factory=dict)  # by setting, the name of ART's argument where that is another
+    constants: Mapping[str, Any] = field(default_factory=dict)  # further arguments of ART's class that nobody chooses
+
+    def randomised(self, settings: Mapping[str, Any]) -> bool:
+        """Whether another seed gives another result: a deterministic attack is repeated for nothing."""
+        return self.drawn or bool(settings.get("num_random_init"))
 
 
-_DISTANCES = ("eps", "eps_step")
-_LARGEST_LINF = 1.0  # opposite corners of the image cube
+_LARGEST = {"inf": 1.0}  # opposite corners of the image cube
+_OURS = ("norm", "eps", "targeted", "target", "seed")
+"""Settings that every attack has. ART's classes take the first three where they can; the rest is done around them."""
 _RULES: dict[str, Rule] = {
-    "norm": Choice(("inf", 2)),
     "eps": Distance(),
     "eps_step": Distance(),
-    "max_iter": Integer(1, 10_000),
-    "num_random_init": Integer(0, 1_000),
-    "targeted": Choice((False,)),  # the labels given to an attack are the true ones
+    "targeted": Choice((False, True)),
+    "target": Choice((NO_TARGET, "next", "least_likely")),
     "seed": Integer(0, 2**32 - 1),  # what NumPy's global generator takes
+    "max_iter": Integer(1, 100_000),
+    "num_random_init": Integer(0, 1_000),
+    "restarts": Integer(1, 1_000),
     "batch_size": Integer(1, 100_000),
+    "p_init": Number(0.001, 0.999),
+    "overshoot": Number(0.0, 1.0),
+    "candidates": Integer(2, 1_000),
+    "init_eval": Integer(1, 100_000),
+    "max_eval": Integer(1, 1_000_000),
+    "init_size": Integer(1, 100_000),
+    "delta": Number(1e-6, 1.0),
+    "epsilon": Number(1e-6, 1.0),
+    "num_trial": Integer(1, 10_000),
+    "sample_size": Integer(1, 10_000),
 }
-_OTHER_DATASETS = {"eps": 8 / 255, "eps_step": 2 / 255, "max_iter": 20}
-_BY_DATASET = {
-    # Madry et al. 2018, section 5: 40 steps of 0.01 within 0.3 on digits
-    "mnist": {"eps": 0.3, "eps_step": 0.01, "max_iter": 40},
-    "fashion_mnist": {"eps": 0.3, "eps_step": 0.01, "max_iter": 40},
-    # the same, on small colour images: steps of 2/255 within 8/255
-    "cifar10": {"eps": 8 / 255, "eps_step": 2 / 255, "max_iter": 20},
+_BALLS: dict[str | int, dict[str, dict[str, Any]]] = {
+    "inf": {
+        # Madry et al. 2018, section 5: 40 steps of 0.01 within 0.3 on digits; steps of 2/255 within 8/255 on small colour images
+        "mnist": {"eps": 0.3, "eps_step": 0.01, "max_iter": 40},
+        "fashion_mnist": {"eps": 0.3, "eps_step": 0.01, "max_iter": 40},
+        "cifar10": {"eps": 8 / 255, "eps_step": 2 / 255, "max_iter": 20},
+    },
+    2: {
+        # Rony et al. 2019 (DDN), section 5: 1.5 on digits; RobustBench (Croce et al. 2021): 0.5 on CIFAR-10
+        "mnist": {"eps": 1.5},
+        "fashion_mnist": {"eps": 1.5},
+        "cifar10": {"eps": 0.5},
+    },
+    0: {},
+}
+_OTHERWISE: dict[str | int, dict[str, Any]] = {
+    "inf": {"eps": 8 / 255, "eps_step": 2 / 255, "max_iter": 20},
+    2: {"eps": 0.5},
+    0: {"eps": 1},
 }
 
 
 def _attack(
-    name: str, art_class: str, needs: set[str], settings: tuple[str, ...], defaults: dict[str, Any], constants: dict[str, Any]
+    name: str,
+    art_class: str,
+    access: str,
+    defaults: Mapping[str, Any],
+    *,
+    needs: tuple[str, ...] = (),
+    norms: tuple[str | int, ...] = ("inf", 2),
+    targetable: bool = True,
+    minimal: bool = False,
+    drawn: bool = True,
+    arguments: Mapping[str, str] | None = None,
+    constants: Mapping[str, Any] | None = None,
 ) -> Attack:
-    defaults = {"norm": "inf", "targeted": False, "seed": 0, "batch_size": 128, **_OTHER_DATASETS, **defaults}
+    """`defaults` are those of settings beyond _OURS; None takes the data set's."""
+    keys = (*_OURS, *defaults)
+    rules = {key: _RULES[key] for key in keys if key != "norm"} | {"norm": Choice(norms)}
+    if norms == (0,):
+        rules["eps"] = Integer(1, 100_000)  # pixels
+    if not targetable:
+        rules |= {"targeted": Choice((False,)), "target": Choice((NO_TARGET,))}
+    ours = {"norm": norms[0], "targeted": False, "target": NO_TARGET, "seed": 0}
+    given = {key: value for key, value in defaults.items() if value is not None}
+    taken = {key for key in keys if key not in given and key not in ours}
     return Attack(
         name=name,
         art_class=art_class,
+        access=access,
         needs=frozenset(needs),
-        norm=defaults["norm"],
-        rules={key: _RULES[key] for key in settings},
-        defaults={key: defaults[key] for key in settings},
-        by_dataset={name: {key: ball[key] for key in ball if key in settings} for name, ball in _BY_DATASET.items()},
-        constants=constants,
+        norm=norms[0],
+        rules={key: rules[key] for key in keys},
+        defaults={key: (ours | _OTHERWISE[norms[0]] | given)[key] for key in keys},
+        by_dataset={data: {key: ball[key] for key in ball if key in taken} for data, ball in _BALLS[norms[0]].items()},
+        minimal=minimal,
+        drawn=drawn,
+        arguments={"norm": "norm", "eps": "eps", "targeted": "targeted"} | dict(arguments or {}),
+        constants=constants or {},
     )
 
 
+_QUIET = {"verbose": False}
 _ALL = (
     # Goodfellow et al. 2015: one step of eps along the sign of the gradient
     _attack(
-        "fgsm",
-        "art.attacks.evasion:FastGradientMethod",
-        {"loss_gradient", "labels"},
-        ("norm", "eps", "num_random_init", "targeted", "seed", "batch_size"),
-        {"num_random_init": 0},
-        {"minimal": False},
+        "fgsm", "art.attacks.evasion:FastGradientMethod", WHITE_BOX, {"num_random_init": 0, "batch_size": 128},
+        needs=("loss_gradient",), drawn=False, constants={"minimal": False},
+    ),
+    # Kurakin et al. 2017: projected steps from the input itself
+    _attack(
+        "bim", "art.attacks.evasion:BasicIterativeMethod", WHITE_BOX, {"eps_step": None, "max_iter": None, "batch_size": 128},
+        needs=("loss_gradient",), norms=("inf",), drawn=False, arguments={"norm": ""}, constants=_QUIET,
     ),
     # Madry et al. 2018: projected steps from a random point of the ball
     _attack(
-        "pgd",
-        "art.attacks.evasion:ProjectedGradientDescent",
-        {"loss_gradient", "labels"},
-        ("norm", "eps", "eps_step", "max_iter", "num_random_init", "targeted", "seed", "batch_size"),
-        {"num_random_init": 1},
-        {"verbose": False},
+        "pgd", "art.attacks.evasion:ProjectedGradientDescent", WHITE_BOX,
+        {"eps_step": None, "max_iter": None, "num_random_init": 1, "batch_size": 128},
+        needs=("loss_gradient",), drawn=False, constants=_QUIET,
+    ),
+    # Croce & Hein 2020: a step size that adapts to each input, from the cross-entropy
+    _attack(
+        "auto_pgd", "art.attacks.evasion:AutoProjectedGradientDescent", WHITE_BOX,
+        {"eps_step": None, "max_iter": 100, "restarts": 1, "batch_size": 128},
+        needs=("loss_gradient",), arguments={"restarts": "nb_random_init"}, constants=_QUIET,
+    ),
+    # Croce & Hein 2020: of two losses AutoPGD, DeepFool and Square, each on what the ones before left
+    _attack(
+        "auto_attack", "sweep.ensemble:AutoAttack", WHITE_BOX, {"max_iter": 100, "restarts": 5, "batch_size": 128},
+        needs=("loss_gradient", "class_gradient"), targetable=False,
+    ),
+    # Moosavi-Dezfooli et al. 2016: over the nearest of the linearised class boundaries, again and again
+    _attack(
+        "deepfool", "art.attacks.evasion:DeepFool", WHITE_BOX, {"max_iter": 50, "overshoot": 0.02, "candidates": 10, "batch_size": 128},
+        needs=("class_gradient",), norms=(2,), targetable=False, minimal=True, drawn=False,
+        arguments={"norm": "", "eps": "", "targeted": "", "overshoot": "epsilon", "candidates": "nb_grads"}, constants=_QUIET,
+    ),
+    # Andriushchenko et al. 2020: squares of random places, kept where the margin falls
+    _attack(
+        "square", "art.attacks.evasion:SquareAttack", SCORE, {"max_iter": 1000, "p_init": 0.8, "restarts": 1, "batch_size": 128},
+        targetable=False, arguments={"targeted": "", "restarts": "nb_restarts"}, constants=_QUIET,
+    ),
+    # Su et al. 2019: differential evolution over the place and the colour of a few pixels
+    _attack(
+        "single_pixel", "art.attacks.evasion:PixelAttack", SCORE, {"max_iter": 100},
+        norms=(0,), arguments={"norm": "", "eps": "th"}, constants={"es": 1, "verbose": False},
+    ),
+    # Chen et al. 2020: the boundary's normal, estimated from answers around it
+    _attack(
+        "hop_skip_jump", "art.attacks.evasion:HopSkipJump", DECISION,
+        {"max_iter": 50, "max_eval": 10_000, "init_eval": 100, "init_size": 100, "batch_size": 64},
+        norms=(2, "inf"), minimal=True, arguments={"eps": ""}, constants=_QUIET,
+    ),
+    # Brendel et al. 2018: a random walk along the boundary, towards the input
+    _attack(
+        "boundary", "art.attacks.evasion:BoundaryAttack", DECISION,
+        {"max_iter": 5000, "delta": 0.01, "epsilon": 0.01, "num_trial": 25, "sample_size": 20, "init_size": 100, "batch_size": 64},
+        norms=(2,), minimal=True, arguments={"norm": "", "eps": ""}, constants=_QUIET,
     ),
 )
 ROWS = {attack.name: attack for attack in _ALL}
@@ -170,30 +205,11 @@ def resolve(name: str, dataset: str, overrides: Mapping[str, Any]) -> dict[str, 
     given = _parse(name, overrides)
     row = ROWS[name]
     settings = {**row.defaults, **row.by_dataset.get(dataset, {}), **given}
-    if settings.get("eps_step", 0) > settings.get("eps", math.inf):
+    if settings.get("eps_step", 0) > settings["eps"]:
         raise ValueError(
             f"attack {name} on {dataset}: eps_step {settings['eps_step']:g} exceeds eps {settings['eps']:g}; set eps_step too"
         )
     return settings
-
-
-def craft(name: str, settings: Mapping[str, Any], estimator: Any, x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """Adversarial inputs, float32 like x: (N, H, W, C) in [0, 1] and at most eps from it.
-
-    `settings` come from `resolve`, `estimator` from `sweep.estimator`, `y` is the true labels, int64 (N,). Equal arguments give equal
-    results, and NumPy's global generator, from which ART draws, is left as it was. Raises RuntimeError where the result breaks the threat
-    model, ART's EstimatorError where the estimator lacks what the attack needs.
-    """
-    row = ROWS[name]
-    module, _, class_name = row.art_class.partition(":")
-    arguments = {key: value for key, value in settings.items() if key != "seed"}
-    if arguments["norm"] == "inf":
-        arguments["norm"] = np.inf
-    attack = getattr(importlib.import_module(module), class_name)(estimator, **arguments, **row.constants)
-    with _seeded(settings["seed"]):
-        adversarial = np.asarray(attack.generate(x=np.asarray(x, np.float32), y=y), dtype=np.float32)
-    _check_threat_model(name, settings, x, adversarial)
-    return adversarial
 
 
 def _parse(name: str, settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -208,33 +224,17 @@ def _parse(name: str, settings: Mapping[str, Any]) -> dict[str, Any]:
         except ValueError:
             raise ValueError(f"attack {name}: {key} is {value!r}, but must be {row.rules[key]}") from None
     norm = parsed.get("norm", row.norm)
-    for key in _DISTANCES:
-        if norm == "inf" and parsed.get(key, 0) > _LARGEST_LINF:
-            raise ValueError(f"attack {name}: {key} is {settings[key]!r}, but must be at most {_LARGEST_LINF:g} under norm 'inf'")
+    for key in ("eps", "eps_step"):
+        if parsed.get(key, 0) > _LARGEST.get(norm, math.inf):
+            raise ValueError(f"attack {name}: {key} is {settings[key]!r}, but must be at most {_LARGEST[norm]:g} under norm {norm!r}")
         if norm != row.norm and key in row.rules and key not in parsed:
             raise ValueError(f"attack {name}: norm is {norm!r}, so {key} must be set too: its default holds for norm {row.norm!r}")
+    if parsed.get("targeted", False) != (parsed.get("target", NO_TARGET) != NO_TARGET):
+        raise ValueError(f"attack {name}: targeted is {parsed.get('targeted', False)!r} and target {parsed.get('target', NO_TARGET)!r}: "
+                         "a targeted attack needs a target, and no other has one")
     return parsed
 
 
 def _nearest(word: object, valid: Mapping[str, Any]) -> str:
     close = difflib.get_close_matches(str(word), valid, n=1)
     return f"; did you mean {close[0]!r}?" if close else f"; there are {', '.join(valid)}"
-
-
-@contextmanager
-def _seeded(seed: int) -> Iterator[None]:
-    before = np.random.get_state()  # the global generator is the one that ART draws from
-    np.random.seed(seed)
-    try:
-        yield
-    finally:
-        np.random.set_state(before)
-
-
-def _check_threat_model(name: str, settings: Mapping[str, Any], x: np.ndarray, adversarial: np.ndarray) -> None:
-    if adversarial.shape != x.shape or not np.all((adversarial >= 0) & (adversarial <= 1)):
-        raise RuntimeError(f"attack {name} left the images' shape or their range [0, 1]")
-    order = np.inf if settings["norm"] == "inf" else settings["norm"]
-    moved = np.linalg.norm((adversarial.astype(np.float64) - x).reshape(len(x), -1), ord=order, axis=1)
-    if moved.max() > settings["eps"] * (1 + ROUNDING) + ROUNDING:
-        raise RuntimeError(f"attack {name} moved an image by {moved.max():g}, more than eps {settings['eps']:g} in norm {settings['norm']}")

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from sweep.axes import FLOAT64, NATIVE, NO_ATTACK, NO_CONTROL, ONE_ULP
-from sweep.plan import WHITE_BOX
+from sweep.plan import TRANSFER
 from sweep.records import OK, CellRecord
 from sweep.statistics import (
     ALPHA,
@@ -104,7 +104,7 @@ def pairs(found: Sequence[Group]) -> list[Pair]:
 def frameworks_own(group: Group) -> bool:
     """Whether a group is of models that their framework trained and serves itself, and that were attacked there."""
     params = group.params
-    return params["weights"] == "trained" and params.get("route") == NATIVE and params.get("access", WHITE_BOX) == WHITE_BOX
+    return params["weights"] == "trained" and params.get("route") == NATIVE and params.get("access") != TRANSFER
 
 
 def compared(first: Group, second: Group) -> Comparison | None:

@@ -64,6 +64,13 @@ class BlackBox(ClassifierMixin, NeuralNetworkMixin, BaseEstimator):
 class LossWhiteBox(LossGradientsMixin, BlackBox):
     """A model that also gives the gradient of its loss."""
 
+    def compute_loss(self, x: np.ndarray, y: np.ndarray, reduction: str = "none", **kwargs: Any) -> np.ndarray:
+        """The cross-entropy of each input, float32 (N,), or its `mean` or `sum`. `y` is one-hot or indices."""
+        logits, of = self.predict(x).astype(np.float64), _labels(y)
+        shifted = logits - logits.max(axis=1, keepdims=True)
+        losses = np.log(np.exp(shifted).sum(axis=1)) - shifted[np.arange(len(of)), of]
+        return _reduced(losses, reduction)
+
     def __init__(self, predict: Predict, input_shape: Sequence[int], classes: int, loss_gradient: LossGradient) -> None:
         super().__init__(predict, input_shape, classes)
         self._loss_gradient = loss_gradient
@@ -97,6 +104,36 @@ class WhiteBox(ClassGradientsMixin, LossWhiteBox):
         return _own(self._class_gradient(_images(x), labels), gradient=True)[:, np.newaxis]
 
 
+class _DifferenceOfLogitsRatio(WhiteBox):
+    """The same model with another loss: -(z_y - max z_i, i not y) / (z_1 - z_3), z_1 >= z_2 >= z_3 (Croce & Hein 2020, equation 5)."""
+
+    def compute_loss(self, x: np.ndarray, y: np.ndarray, reduction: str = "none", **kwargs: Any) -> np.ndarray:
+        """The loss of each input, float32 (N,), or its `mean` or `sum`."""
+        above, below, _picked = self._ratio(x, _labels(y))
+        return _reduced(-above / below, reduction)
+
+    def loss_gradient(self, x: np.ndarray, y: np.ndarray, **kwargs: Any) -> np.ndarray:
+        """Its gradient, by the quotient rule from those of four logits."""
+        above, below, picked = self._ratio(x, _labels(y))
+        of_y, of_other, of_first, of_third = (self.class_gradient(x, label=each)[:, 0] for each in picked)
+        above, below = (values.reshape(-1, *[1] * (of_y.ndim - 1)) for values in (above, below))
+        return np.asarray(-((of_y - of_other) * below - above * (of_first - of_third)) / below**2, np.float32)
+
+    def _ratio(self, x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray, tuple[np.ndarray, ...]]:
+        """Numerator and denominator, float64 (N,), and the classes y, best other, first and third."""
+        logits = self.predict(x).astype(np.float64)
+        rows, order = np.arange(len(y)), logits.argsort(axis=1)
+        other = np.where(order[:, -1] == y, order[:, -2], order[:, -1])
+        first, third = order[:, -1], order[:, -min(3, logits.shape[1])]
+        below = logits[rows, first] - logits[rows, third] + 1e-12  # equal logits
+        return logits[rows, y] - logits[rows, other], below, (y, other, first, third)
+
+
+def difference_of_logits_ratio(model: WhiteBox) -> WhiteBox:
+    """A view of a model by that loss; what is asked of it counts as its own queries."""
+    return _DifferenceOfLogitsRatio(model._predict, model.input_shape, model.nb_classes, model._loss_gradient, model._class_gradient)
+
+
 def wrap(
     predict: Predict,
     input_shape: Sequence[int],
@@ -115,6 +152,12 @@ def wrap(
     if class_gradient is None:
         return LossWhiteBox(predict, input_shape, classes, loss_gradient)
     return WhiteBox(predict, input_shape, classes, loss_gradient, class_gradient)
+
+
+def _reduced(losses: np.ndarray, reduction: str) -> np.ndarray:
+    if reduction == "none":
+        return losses.astype(np.float32)
+    return np.asarray(losses.mean() if reduction == "mean" else losses.sum(), np.float32)
 
 
 def _images(x: np.ndarray) -> np.ndarray:

@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 
 from sweep.grid import Cell
 
-WHITE_BOX = "white-box"
 TRANSFER = "transfer:same-weights"
 
 

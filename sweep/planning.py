@@ -10,7 +10,7 @@ from sweep.contracts import Layers
 from sweep.errors import ConfigError
 from sweep.facts import Component, Facts
 from sweep.grid import Cell, DatasetFacts, expand, layers_of
-from sweep.plan import TRANSFER, WHITE_BOX, Host, Plan, PlannedCell, PreparedData, digest
+from sweep.plan import TRANSFER, Host, Plan, PlannedCell, PreparedData, digest
 from sweep.schema import Sweep
 from sweep.staging import Staging
 from sweep.support import UNAVAILABLE, own_route, route, trainable, unsupported, unsupported_model, unsupported_operator
@@ -159,9 +159,10 @@ class _Planner:
             stages["measurement"] = add.measure(cell, stages["model"], stages["source"], runtime, layers)
         access = None
         if cell.attack != NO_ATTACK:
-            access = WHITE_BOX if stages["model"] == stages["source"] else TRANSFER
+            on_source = stages["model"] == stages["source"]
+            access = attacks.ROWS[cell.base("attack")].access if on_source else TRANSFER
             crafted = add.craft(cell, stages["source"], attack)
-            stages["attack"] = crafted if access == WHITE_BOX else add.transfer(cell, stages["model"], crafted, runtime)
+            stages["attack"] = crafted if on_source else add.transfer(cell, stages["model"], crafted, runtime)
         return PlannedCell(cell, digest(params), None, stages, params | {"route": way.name}, access)
 
     def _can_be_held_against(self, cell: Cell, layers: Layers) -> bool:

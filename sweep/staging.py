@@ -4,12 +4,12 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from sweep import quantization, simulation, sources, toolchain
+from sweep import attacks, quantization, simulation, sources, toolchain
 from sweep.axes import FLOAT32, FLOAT64, NATIVE, NO_CONTROL, ONE_ULP
 from sweep.contracts import Layers
 from sweep.facts import Component, Facts
 from sweep.grid import Cell
-from sweep.plan import TRANSFER, WHITE_BOX, Host, PreparedData, Stage, digest
+from sweep.plan import TRANSFER, Host, PreparedData, Stage, digest
 from sweep.schema import Sweep
 from sweep.settings import conversion_options, framework_options, serving_options
 from sweep.support import TRANSPLANT, Route, own_route, route, way_round
@@ -192,7 +192,7 @@ class Staging:
             "attack": cell.base("attack"),
             "attack_settings": dict(attack),
             "attacker": {"version": self.facts.attacks.version, "lock": self.facts.attacks.lock},
-            "access": WHITE_BOX,
+            "access": attacks.ROWS[cell.base("attack")].access,
             "examples": self.sweep.attack.examples,
             "seed": cell.seed,
         }

@@ -47,16 +47,18 @@ ORDER = (
     {"checks", "hypotheses", "initial"},
     {"parity", "toolchain"},
     {"allowance"},
-    {"cache", "formats", "operators", "simulation"},
+    {"cache", "crafting", "formats", "operators", "simulation"},
+    {"ensemble"},
+    {"attacks", "estimator"},
     {
-        "attacks", "axes", "components", "energy", "epoch", "errors", "estimator", "hostlock", "inputs", "interrupts", "layers",
-        "memory", "metrics", "quantization", "reference", "sources", "statistics", "timing", "variants",
+        "axes", "components", "energy", "epoch", "errors", "hostlock", "inputs", "interrupts", "layers",
+        "memory", "metrics", "quantization", "reference", "rules", "sources", "statistics", "timing", "variants",
     },
 )
 LEVEL = {name: number for number, names in enumerate(ORDER) for name in names}
 WORKER_SIDE = {
-    "worker", "stages", "frameworks", "runtimes", "formats", "operators", "architectures", "attacks", "quantization", "components",
-    "contracts", "energy", "epoch", "estimator", "diagnosis", "hypotheses", "inputs", "initial", "layers", "memory", "metrics", "parity",
+    "worker", "stages", "frameworks", "runtimes", "formats", "operators", "architectures", "attacks", "crafting", "ensemble", "rules",
+    "quantization", "components", "contracts", "energy", "epoch", "estimator", "diagnosis", "hypotheses", "inputs", "initial", "layers", "memory", "metrics", "parity",
     "allowance", "simulation", "reference", "timing",
 }
 SHARED_MODULES = ("layers", "components", "epoch", "inputs", "initial", "reference", "metrics", "timing", "memory", "energy")
@@ -136,7 +138,7 @@ def test_ray_and_mlflow_each_have_their_place():
 
 
 def test_frameworks_are_imported_by_their_own_modules_alone():
-    own = ("sweep.frameworks.", "sweep.runtimes.", "sweep.formats.", "sweep.estimator")
+    own = ("sweep.frameworks.", "sweep.runtimes.", "sweep.formats.", "sweep.estimator", "sweep.ensemble")
     assert [
         f"{module} imports {name}"
         for module, path in modules().items() if not module.startswith(own)

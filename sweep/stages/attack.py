@@ -40,7 +40,7 @@ def craft(settings, data, address, key, out):
 
     Every image of the list is attacked, those that the model gets wrong included.
     """
-    from sweep import attacks, estimator  # late: the model's side does without ART
+    from sweep import crafting, estimator  # late: the model's side does without ART
 
     chosen = np.load(data["splits"], allow_pickle=False)["attack"][: settings["examples"]]
     clean, labels = read_inputs(data["folder"], "test", chosen), read_labels(data["folder"], "test", chosen)
@@ -59,7 +59,7 @@ def craft(settings, data, address, key, out):
             class_gradient=lambda x, of=None: call("class_gradient", x) if of is None else call("class_gradient", x, of),
         )
         started = time.perf_counter()
-        adversarial = attacks.craft(settings["attack"], settings["attack_settings"], target, clean, labels)
+        adversarial = crafting.craft(settings["attack"], settings["attack_settings"], target, clean, labels, before)
         seconds = time.perf_counter() - started
         after = call("predict", adversarial)
     np.savez(

@@ -8,7 +8,7 @@ from art.estimators.classification import PyTorchClassifier
 from art.estimators.classification.classifier import ClassGradientsMixin
 from art.estimators.estimator import LossGradientsMixin
 
-from sweep import attacks, estimator
+from sweep import attacks, crafting, estimator
 
 SHAPE, CLASSES = (8, 8, 2), 4
 BALLS = [{"eps": 0.15, "eps_step": 0.03, "max_iter": 10}, {"norm": 2, "eps": 1.0, "eps_step": 0.2, "max_iter": 10}]
@@ -24,6 +24,11 @@ class Net(torch.nn.Module):
     def forward(self, x):
         x = torch.nn.functional.max_pool2d(torch.relu(self.conv(x.permute(0, 3, 1, 2))), 2)
         return self.dense(x.flatten(1))
+
+
+
+def craft(name, settings, model, x, y):
+    return crafting.craft(name, settings, model, x, y, np.asarray(model.predict(x)))
 
 
 @pytest.fixture(scope="module")
@@ -86,7 +91,7 @@ def native(net):
 
 def both(name, overrides, bridge, native, x, y):
     settings = attacks.resolve(name, "another", {"batch_size": 50, **overrides})
-    return attacks.craft(name, settings, bridge, x, y), attacks.craft(name, settings, native, x, y)
+    return craft(name, settings, bridge, x, y), craft(name, settings, native, x, y)
 
 
 def wrong(functions, x, y):
@@ -178,10 +183,13 @@ def test_queries_are_counted(bridge, data):
 
 def test_queries_of_the_attacks(bridge, data):
     """One gradient an input for a single step; for ten steps ten, and ART's check of the clean and the attacked input at the end."""
-    x, y = data[0][:6], data[1][:6]
-    attacks.craft("fgsm", attacks.resolve("fgsm", "another", {}), bridge, x, y)
+    x = data[0][:6]
+    logits = bridge.predict(x)
+    y = logits.argmax(axis=1)
+    bridge.queries = estimator.Queries(0, 0)
+    crafting.craft("fgsm", attacks.resolve("fgsm", "another", {}), bridge, x, y, logits)
     assert bridge.queries == (0, 6)
-    attacks.craft("pgd", attacks.resolve("pgd", "another", {"max_iter": 10}), bridge, x, y)
+    crafting.craft("pgd", attacks.resolve("pgd", "another", {"max_iter": 10}), bridge, x, y, logits)
     assert bridge.queries == (12, 66)
 
 
