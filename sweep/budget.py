@@ -56,6 +56,8 @@ class Budget(Limits):
         if limits.quantization not in quantization.ROWS:
             hint = nearest(limits.quantization, quantization.ROWS)
             raise ConfigError(f"quantization: there is no {limits.quantization!r}{hint}")
+        if " or " in quantization.ROWS[limits.quantization].weights:
+            raise ConfigError(f"quantization: {limits.quantization!r} may have any number of bits, so that nothing follows from it here")
         return limits
 
 

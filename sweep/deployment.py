@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sweep.axes import NATIVE, NO_ATTACK
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
 
 VERDICTS = ("equal", "within tolerance", "degraded", "broken")
 """Of `sweep.parity`, the best first."""
+WRONG = VERDICTS[2:]
 
 SOURCE = ("model", "framework", "framework_version", "dataset", "architecture", "recipe", "weights", "control", "seed")
 DEPLOYED = ("runtime", "runtime_version", "quantization", "route", "device")
@@ -62,7 +64,7 @@ def matrix(rows: Sequence[CellRecord]) -> Sheet:
     lines: dict[tuple[str, ...], dict[str, list[CellRecord]]] = {}
     for row in rows:
         if is_deployed(row) and row.params.get("attack") == NO_ATTACK:
-            at = (_framework(row), _runtime(row), str(row.params["quantization"]))
+            at = (framework_of(row), runtime_of(row), str(row.params["quantization"]))
             lines.setdefault(at, {}).setdefault(_network(row), []).append(row)
     data = [
         dict(zip(("framework", "runtime", "quantization"), at, strict=True))
@@ -75,9 +77,9 @@ def matrix(rows: Sequence[CellRecord]) -> Sheet:
 def worst(rows: Sequence[CellRecord]) -> str:
     """The worst verdict of some rows, with what was diagnosed; else the class of a failure, or that they were skipped."""
     failed = [row for row in rows if row.tags["status"] == FAILED]
-    if failed:
-        return failed[0].tags["failure_class"]
     judged = [row for row in rows if row.tags.get("parity") in VERDICTS]
+    if failed and not any(row.tags["parity"] in WRONG for row in judged):
+        return failed[0].tags["failure_class"]
     if not judged:
         return "skipped" if any(row.tags["status"] == SKIPPED for row in rows) else "not judged"
     found = max(judged, key=lambda row: VERDICTS.index(row.tags["parity"]))
@@ -100,7 +102,7 @@ def flips(rows: Sequence[CellRecord], changed: Mapping[str, Sequence[Flip]]) -> 
         for flip in changed.get(row.key, ()):
             at = (*source, flip.index)
             known[at] = flip
-            lines.setdefault(at, {})[f"{_runtime(row)} {row.params['quantization']}"] = flip.after
+            lines.setdefault(at, {})[f"{runtime_of(row)} {row.params['quantization']}"] = flip.after
     data = []
     for at, after in lines.items():
         flip, source = known[at], at[:-1]
@@ -128,17 +130,21 @@ def is_deployed(row: CellRecord) -> bool:
     return row.params.get("operator") is None and row.params.get("route", "") != NATIVE and row.params["runtime"] != NATIVE
 
 
-def _framework(row: CellRecord) -> str:
+def framework_of(row: CellRecord) -> str:
+    """A row's framework and version; of a user's own file, that it is one."""
+    if "framework" not in row.params:
+        return "own file"
     return f"{row.params['framework'].partition('@')[0]} {row.params.get('framework_version', '')}".strip()
 
 
-def _runtime(row: CellRecord) -> str:
+def runtime_of(row: CellRecord) -> str:
+    """A row's runtime, its version and the options that are written on the axis."""
     name, settings = row.params["runtime"].partition("(")[::2]
     return f"{name.partition('@')[0]} {row.params.get('runtime_version', '')}".strip() + (f" ({settings}" if settings else "")
 
 
 def _network(row: CellRecord) -> str:
-    return str(row.params.get("model", row.params.get("architecture")))
+    return Path(row.params["model"]).name if "model" in row.params else str(row.params.get("architecture"))
 
 
 def _figure(row: CellRecord, metric: str, factor: float = 1.0, digits: str = ".3g") -> str:

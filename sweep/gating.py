@@ -9,7 +9,7 @@ import itertools
 import json
 import math
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -178,10 +178,19 @@ def _in_order(model: _Adopted, source: _Adopted) -> tuple[np.ndarray, list[int] 
     if sizes is None or wanted is None or len(sizes) < 2 or sorted(sizes) != sorted(wanted):
         return model.outputs, None
     parts = np.split(model.outputs, np.cumsum(sizes)[:-1], axis=1)
-    orders = (order for order in itertools.permutations(range(len(parts))) if [sizes[i] for i in order] == wanted)
-    best = min(itertools.islice(orders, ORDERINGS_MOST), key=lambda order: _distance(parts, order, source.outputs))
+    best = min(itertools.islice(_orders(sizes, wanted), ORDERINGS_MOST), key=lambda order: _distance(parts, order, source.outputs))
     ordered = np.concatenate([parts[i] for i in best], axis=1)
     return (ordered, None) if list(best) == sorted(best) else (ordered, list(best))
+
+
+def _orders(sizes: Sequence[int], wanted: Sequence[int], taken: tuple[int, ...] = ()) -> Iterator[tuple[int, ...]]:
+    """Every order of outputs of these sizes that gives the wanted ones, the file's own first."""
+    if len(taken) == len(wanted):
+        yield taken
+        return
+    for number, size in enumerate(sizes):
+        if number not in taken and size == wanted[len(taken)]:
+            yield from _orders(sizes, wanted, (*taken, number))
 
 
 def _distance(parts: list[np.ndarray], order: tuple[int, ...], outputs: np.ndarray) -> float:

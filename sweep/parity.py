@@ -32,6 +32,8 @@ EXPECTED_LEAST = 5
 DECIDED_SHARE = 1e-3
 """Of an integer row's inputs, at least one, may be decided and answered otherwise: an activation before the last may be cut as well."""
 ORDERED_MOST = 5000
+FEWEST = 20
+"""Of so many inputs one may lie beyond an integer row's calibration; of fewer none."""
 """Outputs of which each is compared with each; a model with more gives signals or images, which are not mixed up one by one."""
 _PROBABILITY_SUM = 1e-3  # how far the sum of probabilities may be from 1, whatever their format
 _ORDER_SHARE = 0.1  # outputs are another's column where they are this near, as a share of their spread
@@ -74,7 +76,7 @@ def verdict(outputs, source, allowance, limits=None, classes=True):
     if valid.any():
         beyond += _differences(found, outputs[valid], source[valid], allowance, limits)
     if classes:
-        beyond += _answers(found, outputs, source, allowance)
+        beyond += _answers(found, outputs[usable], source[usable], allowance) if usable.any() else []
     if valid.any() and beyond:
         broken += _degenerate(outputs[valid], source[valid], allowance) + _another_function(found)
     return dict(found, **_judged(found, broken, beyond, allowance))
@@ -108,7 +110,7 @@ def _differences(found, outputs, source, allowance, limits):
     found["clipped_outputs"] = int(clipped.sum())
     beyond = []
     expected = allowance.clipped_share * len(source)
-    cut = max(1, int(expected + 3 * np.sqrt(expected)))  # three deviations of a Poisson count
+    cut = max(int(len(source) >= FEWEST), int(expected + 3 * np.sqrt(expected)))  # three deviations of a Poisson count
     if clipped.sum() > cut:
         beyond.append("{} of {} inputs have outputs beyond the range [{:.3g}, {:.3g}] that it gives".format(
             clipped.sum(), len(source), low, high))
@@ -136,7 +138,7 @@ def _answers(found, outputs, source, allowance):
     )
     if (1 - chance) * len(source) >= EXPECTED_LEAST:
         found["kappa"] = float((agreement - chance) / (1 - chance))
-    allowed = 0 if allowance.percentiles is None else max(1, DECIDED_SHARE * len(source))
+    allowed = 0 if allowance.percentiles is None else max(int(len(source) >= FEWEST), DECIDED_SHARE * len(source))
     if disagreements > allowed:
         return ["{} of {} decided inputs have another answer".format(disagreements, decided.sum())]
     return []

@@ -1,10 +1,11 @@
 """What MLflow has of a sweep that ran, to read."""
 
 import contextlib
+import json
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pandas
 from mlflow.entities import Experiment, Run, ViewType
@@ -16,6 +17,7 @@ from sweep.errors import StoreUnavailable
 from sweep.records import CellRecord, local_folder
 
 PAGE = 10_000
+PROBES = "probes.json"
 
 
 class Recorded(NamedTuple):
@@ -60,6 +62,16 @@ def evaluations(tracking_uri: str, row: CellRecord) -> list[pandas.DataFrame]:
             for uri in places
         ]
         return [pandas.read_parquet(file) for file in files]
+
+
+def probes(tracking_uri: str, row: CellRecord) -> list[dict[str, Any]]:
+    """`probes.json` of a row of an operator. Raises StoreUnavailable."""
+    with reachable(tracking_uri), tempfile.TemporaryDirectory() as temporary:
+        uri = MlflowClient(tracking_uri).get_run(row.tags["stage_runs"].split(",")[-1]).data.tags["location"]
+        folder = local_folder(uri)
+        path = folder / PROBES if folder else Path(get_artifact_repository(uri).download_artifacts(PROBES, temporary))
+        found: list[dict[str, Any]] = json.loads(path.read_text())
+        return found
 
 
 def each_run(client: MlflowClient, experiment: Experiment) -> Iterator[Run]:

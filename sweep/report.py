@@ -69,7 +69,10 @@ def report(subject: Subject, out: Path | None, console: Console) -> None:
         row.key: flips_between(*store.evaluations(subject.store, row)[-2:])  # its source's, and its own
         for row in recorded.rows if row.metrics.get("disagreement", 0.0) > 0 and row.tags["status"] == OK and is_deployed(row)
     }
-    made = sheets(recorded.rows, beside, splits, changed)
+    probed = {
+        row.key: store.probes(subject.store, row) for row in recorded.rows if "operator" in row.params and row.tags["status"] == OK
+    }
+    made = sheets(recorded.rows, beside, splits, changed, probed)
     folder = out or Path("mlruns") / "reports" / subject.sweep
     try:
         _write(made, heading, folder)

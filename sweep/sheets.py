@@ -9,6 +9,7 @@ from sweep.beside import NOT_COMPARABLE, NOT_RUN, beside, is_smoke
 from sweep.claims import METRICS, Group, groups, pairs
 from sweep.deployment import Flip, deployments, flips, matrix
 from sweep.paper import Paper
+from sweep.probed import Records, faults, operators
 from sweep.records import FAILED, OK, SKIPPED, CellRecord
 from sweep.sheet import Sheet
 from sweep.statistics import McNemar
@@ -31,16 +32,18 @@ _STEPS = ("loss_diff_rel_float64", "loss_diff_max", "loss_diff_one_ulp_max", "ra
 
 
 def sheets(
-    rows: Sequence[CellRecord], paper: Paper | None, splits: Mapping[str, McNemar], changed: Mapping[str, Sequence[Flip]]
+    rows: Sequence[CellRecord], paper: Paper | None, splits: Mapping[str, McNemar], changed: Mapping[str, Sequence[Flip]],
+    probed: Mapping[str, Records],
 ) -> list[Sheet]:
     """All tables, in the order of a report; the one beside the paper only where there is a paper. `splits`: see `same_weights`, `changed`:
-    see `flips`."""
+    see `flips`, `probed`: see `faults`."""
     networks = [row for row in rows if "architecture" in row.params]
     found = [group for metric in METRICS for group in groups(networks, metric) if _tells(group)]
     made = [frameworks(found), comparisons(found)]
     if paper is not None:
         made.append(beside_paper(paper, networks))
-    made += [same_weights(networks, splits), steps(networks), matrix(rows), deployments(rows), flips(rows, changed), not_ok(rows)]
+    made += [same_weights(networks, splits), steps(networks), matrix(rows), deployments(rows), flips(rows, changed)]
+    made += [operators(rows), faults(rows, probed), not_ok(rows)]
     return made
 
 
@@ -121,7 +124,7 @@ def beside_paper(paper: Paper, rows: Sequence[CellRecord]) -> Sheet:
 def disagrees_with_master(row: CellRecord) -> bool:
     """Whether a row is of a framework's own model with another's weights, and answers differently."""
     params, ok = row.params, row.tags["status"] == OK
-    return ok and params["weights"] == "same" and params["route"] == NATIVE and row.metrics.get("disagreement", 0.0) > 0
+    return ok and params.get("weights") == "same" and params["route"] == NATIVE and row.metrics.get("disagreement", 0.0) > 0
 
 
 def same_weights(rows: Sequence[CellRecord], splits: Mapping[str, McNemar]) -> Sheet:

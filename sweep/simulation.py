@@ -27,9 +27,11 @@ HALF = ("float16", "bfloat16")
 
 
 def arithmetic(row, options):
-    """Of a row of `sweep.quantization.ROWS` and its options, as far as they say."""
+    """Of a row of `sweep.quantization.ROWS` and its options, as far as they say. Unsigned weights have one range for a tensor else, signed
+    ones one for each output channel."""
     weights = "uint{}".format(options["bits"]) if "bits" in options else row.weights
-    return Arithmetic(weights, row.activations.split(" ")[0], row.kind == "dynamic", options.get("granularity", "channel"))
+    granularity = options.get("granularity", "tensor" if weights.startswith("uint") else "channel")
+    return Arithmetic(weights, row.activations.split(" ")[0], row.kind == "dynamic", granularity)
 
 
 def logits(layers, weights, inputs, how, chunk=32):
@@ -110,7 +112,8 @@ def rounded_weights(layers, weights, how):
         if how.weights in HALF:
             array = half(array, how.weights)
         elif how.weights.startswith("uint"):
-            array = _between(array, bits(how.weights))
+            by_channel = how.granularity == "channel" and parameter in _KERNELS
+            array = _between(array, bits(how.weights), tuple(range(array.ndim - 1)) if by_channel else None)
         elif how.weights.startswith("int") and parameter in _KERNELS:
             folded = array * scales.get(owner, 1.0)
             axes = tuple(range(array.ndim - 1)) if how.granularity == "channel" else None
@@ -140,9 +143,11 @@ def bits(kind):
     return int(kind.replace("uint", "").replace("int", ""))
 
 
-def _between(values, count):
-    low = values.min() if values.size else 0.0
-    return low + _steps(values - low, (values.max() - low) / (2 ** count - 1)) if values.size else values
+def _between(values, count, axes=None):
+    if not values.size:
+        return values
+    low, high = values.min(axis=axes, keepdims=True), values.max(axis=axes, keepdims=True)
+    return low + _steps(values - low, (high - low) / (2 ** count - 1))
 
 
 def _steps(values, scale):

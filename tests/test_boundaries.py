@@ -27,6 +27,7 @@ GENERIC_NAMES = {"native", "fake"}
 ORDER = (
     {"report", "toolchains"},
     {"sheets"},
+    {"probed"},
     {"beside", "deployment", "gate", "launch"},
     {"driver"},
     {"campaign", "planning", "store", "summary", "tune"},

@@ -51,6 +51,8 @@ def _check_classes(path, value):
             queue.extend(value)
         elif isinstance(value, dict):
             name, module = value.get("class_name"), value.get("module")
+            if any("." in str(each) for each in (name, value.get("config") if name == "function" else None) if each):
+                raise ValueError("{} asks for {}, which is no class's or function's own name".format(path, name))
             if name in _REFUSED or value.get("function_type") == "lambda":
                 raise ValueError("{} has {}, which may hold code or read files".format(path, name or "a lambda"))
             if name is not None and module is not None and not _MODULES.fullmatch(str(module)):

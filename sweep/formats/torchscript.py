@@ -4,8 +4,10 @@ The file does not say what shape or type its input has. PyTorch reads it in C++,
 operators that write or map files, so it is looked through first.
 """
 
+import io
 import re
 import shutil
+import tokenize
 import warnings
 from collections import Counter
 from pathlib import Path
@@ -26,7 +28,7 @@ FACTS = {
 FILE = "model.onnx"
 OPSET = 18
 _PICKLE = re.compile(rb"\x80[\x02-\x05]")
-_REACHES_OUT = re.compile(r"\.\s*(save|from_file)\s*\(|\bops\s*\.\s*prim\s*\.\s*(rpc\w*|PythonOp|IgnoredPythonOp)\b")
+_REACHES_OUT = re.compile(r"\bfrom_file\b|\.\s*save\s*\(|\bops\s*\.\s*prim\s*\.\s*(rpc\w*|PythonOp|IgnoredPythonOp)\b")
 _NAMESPACE = re.compile(r"\bops\s*\.\s*(\w+)|\b__torch__\s*\.\s*torch\s*\.\s*classes\s*\.\s*(\w+)")
 _NAMESPACES = {"aten", "prim", "prims", "quantized", "_quantized", "sparse", "mkldnn", "mkldnn_prepacked"}
 
@@ -155,14 +157,27 @@ def _check_code(path):
     code = _files.read_members(path, lambda name: "/code/" in name and name.endswith(".py"))
     if not code:
         raise ValueError("{} holds pickled weights and no network; export the network itself".format(path))
-    for name, text in sorted(code.items()):
-        text = re.sub(r"#.*|\\\r?\n", " ", text.decode("utf-8", "replace"))
-        found = _REACHES_OUT.search(text)
-        if found:
-            raise ValueError("{}: {} calls {}, which reaches beyond the model".format(path, name, found.group().strip(" .(")))
-        for match in _NAMESPACE.finditer(text):
-            if (match.group(1) or match.group(2)) not in _NAMESPACES:
-                raise ValueError("{}: {} calls {}, which is none of PyTorch's own operators".format(path, name, match.group()))
+    for name, content in sorted(code.items()):
+        for text in _readings(path, name, content.decode("utf-8", "replace")):
+            found = _REACHES_OUT.search(text)
+            if found:
+                raise ValueError("{}: {} calls {}, which reaches beyond the model".format(path, name, found.group().strip(" .(")))
+            for match in _NAMESPACE.finditer(text):
+                if (match.group(1) or match.group(2)) not in _NAMESPACES:
+                    raise ValueError("{}: {} calls {}, which is none of PyTorch's own operators".format(path, name, match.group()))
+
+
+def _readings(path, name, text):
+    """Code as it is, without all that may be a comment, and without what is one: a name may be split by a comment, and a comment's sign
+    may stand in a text. Raises ValueError for what is no code."""
+    try:
+        tokens = list(tokenize.generate_tokens(io.StringIO(text).readline))
+    except (tokenize.TokenError, SyntaxError) as error:
+        raise ValueError("{}: {} can't be read: {}".format(path, name, error)) from error
+    if any(token.type == tokenize.ERRORTOKEN and not token.string.isspace() for token in tokens):
+        raise ValueError("{}: {} can't be read: it has what no code is made of".format(path, name))
+    kept = " ".join(token.string for token in tokens if token.type not in (tokenize.COMMENT, tokenize.NL))
+    return text, re.sub(r"#.*|\\\r?\n", " ", text), kept
 
 
 def tensors(outputs):

@@ -19,7 +19,7 @@ SHOWN = 12
 
 _MAIN = '''
 
-MODEL, OPTIONS = {model!r}, {options!r}
+MODEL, OPTIONS, ONE_BY_ONE = {model!r}, {options!r}, {one_by_one!r}
 
 
 def main():
@@ -34,7 +34,9 @@ def main():
     for found in importlib.metadata.distributions():
         if found.metadata["Name"].lower().replace("_", "-").startswith((DISTRIBUTION, "numpy")):
             print(found.metadata["Name"], found.version)
-    observed = np.asarray(run(folder / MODEL, inputs, OPTIONS))
+    together = 1 if ONE_BY_ONE else len(inputs)
+    parts = [inputs[start:start + together] for start in range(0, len(inputs), together)]
+    observed = np.concatenate([np.asarray(run(folder / MODEL, part, OPTIONS)) for part in parts])
     print("right, from the definition in float64:", right.shape, right.ravel()[:{shown}])
     print("observed:", observed.shape, observed.ravel()[:{shown}])
     with np.errstate(all="ignore"):
@@ -67,6 +69,7 @@ class Fault:
     file: Path
     observed: np.ndarray | None  # None where it crashed
     tolerance: np.ndarray
+    one_by_one: bool = False  # whether inputs are run so, since ranges depend on what is run together
 
 
 def write(folder: Path, fault: Fault) -> None:
@@ -85,7 +88,7 @@ def write(folder: Path, fault: Fault) -> None:
         arrays["observed"] = fault.observed
     for name, array in arrays.items():
         np.save(folder / f"{name}.npy", array)
-    main = _MAIN.format(model=target.name, options=dict(fault.options), shown=SHOWN)
+    main = _MAIN.format(model=target.name, options=dict(fault.options), one_by_one=fault.one_by_one, shown=SHOWN)
     (folder / "reproduce.py").write_text(_standalone(fault).read_text() + main)
     (folder / "README.md").write_text(_text(fault, inputs, right))
 

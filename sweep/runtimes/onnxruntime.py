@@ -108,7 +108,11 @@ class Session:
 
 
 def set_options(options):
-    """Take the values of FACTS["options"] and the cell's `seed`, for whatever is converted or opened from now on."""
+    """Take the values of FACTS["options"] and the cell's `seed`, for whatever is converted or opened from now on; what isn't given is as by
+    default. Raises ValueError for any other name."""
+    unknown = sorted(set(options) - set(_DEFAULTS))
+    if unknown:
+        raise ValueError("no option named {!r}; there are {}".format(unknown[0], ", ".join(sorted(_OPTIONS))))
     _options.update(_DEFAULTS, **options)
 
 

@@ -120,7 +120,7 @@ def _served(runtime, settings, probe, folder, file):
 
     def run():
         np.save(os.path.join(folder, OUTPUT), runtime.predict(session, inputs, size))
-        return dict(found, runs=runtime.describe(session))
+        return dict(found, runs=runtime.describe(session), one_by_one=size == 1)
 
     return _attempted("run", run)
 

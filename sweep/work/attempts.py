@@ -39,7 +39,7 @@ def each(call: Call, count: int, seconds: float) -> list[Found]:
         if not suspects:
             raise failure
         rest = [number for at, number in enumerate(numbers) if at not in done and at not in suspects]
-        if len(suspects) > 1:
+        if len(numbers) > 1:  # alone it tells whether it was its own doing, or that of all that the worker had done before
             queue += [[numbers[at]] for at in suspects]
         else:
             late = failure.failure_class == "timeout" or time.monotonic() - begun["time"] >= seconds

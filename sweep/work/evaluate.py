@@ -78,7 +78,10 @@ def _allowance(work: Work, source: np.ndarray) -> tuple[allowance.Allowance, all
         with np.load(work.data["splits"], allow_pickle=False) as splits:
             calibration = options["samples"] or len(splits["calibration"])
     how = simulation.arithmetic(row, options)
-    few = exact if simulated is None or exact is None else exact[: len(simulated)]
+    few = exact
+    if simulated is not None and exact is not None:
+        both = min(len(simulated), len(exact))
+        few, simulated = exact[:both], simulated[:both]
     plain = allowance.float32(source, exact, products, moved)
     return allowance.of(how, plain, source, few, simulated, products, calibration), plain
 

@@ -45,7 +45,8 @@ def run(work: Work) -> Outcome:
     A record has `id` and the probe; `verdict`: `right`, `wrong`, `unsupported`, `crashed` or `timed_out`; of what is unsupported
     the `step`, `failure_class`, `error` and `message`; of what is wrong the largest `difference` and its `ratio` to what is tolerated (null
     where it is no number), `why`, `fault`, `detail`, and `also`, other faults that would give the same; and `framework`, the verdict on
-    what the framework itself makes of it, operator by operator. The framework's own runtime runs a file that it wrote for itself.
+    what the framework itself makes of it, operator by operator; `one_by_one` where ranges depend on what is run
+    together. The framework's own runtime runs a file that it wrote for itself.
     """
     started = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="sweep-probes-") as scratch:
@@ -136,7 +137,7 @@ class _Route:
         reproducer.write(parent / f"{probe['operator']}-{fault}", reproducer.Fault(
             probe=probe, named=Named(record["fault"], record.get("detail") or record["message"], record.get("also", [])), kind=kind,
             module=component["module"], version=component["version"], options={} if self.native else component["options"],
-            format=self.settings["format"], row=self.row, versions=self._versions(), file=file,
+            format=self.settings["format"], row=self.row, one_by_one=record.get("one_by_one", False), versions=self._versions(), file=file,
             observed=np.load(folder / OUTPUT, allow_pickle=False) if record["verdict"] == WRONG else None,
             tolerance=tolerance(probe, self.row, self.settings["quantization_options"], probing.arrays_of(probe)),
         ))
@@ -184,7 +185,8 @@ class _Route:
         self.runs = self.runs or end.get("runs") or {}
         found = self._verdict(probe, folder / OUTPUT, end, self.row)
         of_framework = self._verdict(probe, folder / OWN_OUTPUT, own, "float32")
-        return {"id": probing.name_of(probe), **probe, **found, "framework": of_framework["verdict"]}
+        alone = {"one_by_one": True} if end.get("one_by_one") else {}
+        return {"id": probing.name_of(probe), **probe, **found, **alone, "framework": of_framework["verdict"]}
 
     def _verdict(self, probe: Probe, output: Path, end: Found, row: str) -> Record:
         if end["status"] == "refused":

@@ -57,6 +57,8 @@ def test_limits_of_one_conversion_are_as_strict(file, tmp_path):
         budget.load(file("models: {a.tflite: {flips: none}}")).of("a.tflite")
     with pytest.raises(ConfigError, match="there is no 'static_int7'; did you mean 'static_int8'"):
         budget.load(file("quantization: static_int7")).of("a.tflite")
+    with pytest.raises(ConfigError, match="'linear' may have any number of bits"):
+        budget.load(file("quantization: linear")).of("a.tflite")
     with pytest.raises(ConfigError, match="can't read .*nothing.yaml: No such file"):
         budget.load(tmp_path / "nothing.yaml")
 

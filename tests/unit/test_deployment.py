@@ -41,6 +41,22 @@ def test_a_line_of_a_deployment():
     assert (shown["accuracy"], shown["of source"], shown["flips"], shown["max"], shown["KB"]) == ("50.00", "75.00", "25.00", "0.125", "2")
 
 
+def test_users_own_files_stand_under_their_names():
+    params = {"model": "/models/net.onnx", "dataset": "x.npz", "runtime": "openvino", "runtime_version": "2026.4", "quantization": "float32",
+              "route": "onnx", "attack": "none"}
+    own = CellRecord("o", "o", params, {"status": "ok", "parity": "broken", "deployed_diagnosis": "output_order at outputs (tensor)"}, {}, [])
+    assert deployment.matrix([own]).data == [{
+        "framework": "own file", "runtime": "openvino 2026.4", "quantization": "float32",
+        "net.onnx": "broken (output_order at outputs (tensor))",
+    }]
+
+
+def test_a_wrong_conversion_is_not_hidden_by_a_failure():
+    failed = row("b", status="failed", tags={"failure_class": "out_of_memory", "message": "", "failed_stage": "diagnose"})
+    assert deployment.worst([row("a", "broken"), failed]) == "broken"
+    assert deployment.worst([row("a", "equal"), failed]) == "out_of_memory"
+
+
 def test_flips_are_told_by_input_across_conversions():
     rows = [row("a"), row("b", quantization="int8"), row("c", quantization="int4")]
     changed = {"b": [Flip(7, 3, 3, 0.5, 5)], "c": [Flip(7, 3, 3, 0.5, 8), Flip(2, 1, 1, 0.1, 7)]}

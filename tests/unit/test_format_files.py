@@ -152,6 +152,10 @@ def code_archive(path, code):
         ("  torch . \\\n save (x, 'a')", "calls save"),
         ("  y = torch.from_file('/etc/passwd')", "calls from_file"),
         ("  y = ops.aten.from_file('/etc/passwd')", "calls from_file"),
+        ("  y = f(\"#\", torch.from_file('/etc/passwd'))", "calls from_file"),
+        ("  y = f('#', torch.save(x, 'a'))", "calls save"),
+        ("  y = torch.#\n  from_file('/etc/passwd')", "calls from_file"),
+        ("  y = 'endless", "can't be read"),
         ("  y = ops.prim.rpc_sync(a, b)", "calls ops.prim.rpc_sync"),
         ("  y = ops.c10d.send(x)", "calls ops.c10d, which is none of PyTorch's own operators"),
         ("  y = ops.mine.run(x)", "calls ops.mine"),
@@ -164,7 +168,7 @@ def test_code_that_reaches_beyond_the_model_is_refused(tmp_path, code, said):
 
 
 def test_plain_code_passes_and_weights_alone_do_not(tmp_path):
-    torchscript._check_code(code_archive(tmp_path / "m.pt", "  y = torch.relu(x)  # torch.save(x)\n  z = ops.quantized.linear(y)"))
+    torchscript._check_code(code_archive(tmp_path / "m.pt", "  y = torch.relu(x)  # a comment\n  z = ops.quantized.linear(y)"))
     weights = archive(tmp_path / "weights.pt", [("m/data.pkl", b""), ("m/data/0", b"")])
     assert torchscript.recognise(weights)  # to say what it is
     with pytest.raises(ValueError, match="weights.pt holds pickled weights and no network"):
@@ -306,6 +310,8 @@ def test_a_program_of_an_older_release_says_what_to_do(tmp_path):
         ({"class_name": "TorchModuleWrapper"}, "has TorchModuleWrapper"),
         ({"config": {"activation": {"class_name": "__lambda__", "config": {"value": "code"}}}}, "has __lambda__"),
         ({"config": {"function_type": "lambda"}}, "has a lambda"),
+        ({"module": "keras", "class_name": "layers.Lambda"}, "layers.Lambda, which is no class's or function's own name"),
+        ({"config": {"activation": {"module": "builtins", "class_name": "function", "config": "utils.get_file"}}}, "no class's or function's"),
     ],
 )
 def test_keras_configurations_name_layers_of_keras_alone(change, said):

@@ -96,6 +96,21 @@ def test_what_is_broken(source, spoil, reason):
         assert any(reason in each for each in found["reasons"]), found["reasons"]
 
 
+def test_of_few_inputs_none_may_be_wholly_wrong():
+    """Of one in a hundred an integer row's ranges may know nothing; of three inputs that would be a third."""
+    source = np.random.RandomState(0).normal(0, 1, (3, 5)).astype(np.float32) * 9
+    for count in (1, 2, 3):
+        outputs = source[:count].copy()
+        outputs[0] = -source[0]
+        assert parity.verdict(outputs, source[:count], INTEGER)["verdict"] in ("degraded", "broken")
+
+
+def test_inputs_that_the_source_has_no_numbers_for_are_no_disagreements():
+    source = np.random.RandomState(0).normal(0, 1, (50, 5)).astype(np.float32)
+    source[10:] = np.nan
+    assert parity.verdict(np.where(np.isnan(source), 0, source), source, FLOAT)["disagreement"] == 0
+
+
 def test_many_outputs_in_another_order():
     source = np.random.RandomState(0).normal(0, 1, (4, parity.ORDERED_MOST + 1)).astype(np.float32)
     found = parity.verdict(np.roll(source, 40, axis=1), source, FLOAT, classes=False)
@@ -195,7 +210,10 @@ def test_weights_in_steps():
 
     assert kernel() == [[127, 0], [60, 254]]  # steps of 1 and of 2, and half a step is rounded to even
     assert kernel(granularity="tensor") == [[128, 0], [60, 254]]
-    assert kernel(weights="uint8")[0][0] == pytest.approx(1 + 253 / 255 * round(126 / (253 / 255)))
+    assert kernel(weights="uint8", granularity="tensor")[0][0] == pytest.approx(1 + 253 / 255 * round(126 / (253 / 255)))
+    by_channel = kernel(weights="uint8")
+    assert np.array(by_channel)[0] == pytest.approx([127, 1])  # the ends of each channel's own range
+    assert by_channel[1][0] == pytest.approx(60.4, abs=(127 - 60.4) / 255)
     assert kernel(weights="float16")[1][0] == float(np.float16(60.4))
     assert kernel(weights="bfloat16") == [[127, 1], [60.5, 254]]  # 60.4 in steps of 1/4
 
@@ -218,4 +236,4 @@ def test_the_rows_arithmetic():
     rows = quantization.ROWS
     assert simulation.arithmetic(rows["float16"], {}) == ("float16", "float16", False, "channel")
     assert simulation.arithmetic(rows["dynamic_int8"], {"granularity": "tensor"}) == ("int8", "int8", True, "tensor")
-    assert simulation.arithmetic(rows["linear"], {"bits": 4}) == ("uint4", "float32", False, "channel")
+    assert simulation.arithmetic(rows["linear"], {"bits": 4}) == ("uint4", "float32", False, "tensor")

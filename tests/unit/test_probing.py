@@ -195,7 +195,19 @@ def test_what_ends_the_worker_costs_itself_alone():
     assert [each["status"] for each in found] == ["ran", "ran", "crashed", "ran", "ran", "crashed", "ran"]
     assert found[5]["message"] == "the worker was ended by SIGABRT"
     assert [each["number"] for each in found if each["status"] == "ran"] == [0, 1, 3, 4, 6]
-    assert calls == [[0, 1, 2, 3, 4, 5, 6], [3, 4, 5, 6], [6]]
+    assert calls == [[0, 1, 2, 3, 4, 5, 6], [2], [3, 4, 5, 6], [5], [6]]
+
+
+def test_what_ran_out_of_memory_after_others_is_tried_alone():
+    """A worker that grew over all that it had done is not the doing of the last."""
+    def call(numbers, journal):
+        for at in range(len(numbers)):
+            journalled(journal, {"begun": [at], "time": time.monotonic()})
+            if at == 2:
+                raise StageFailed("out_of_memory", "the worker was ended at 8 GiB")
+            journalled(journal, {"done": at, "status": "ran"})
+
+    assert [each["status"] for each in attempts.each(call, 5, seconds=60)] == ["ran"] * 5
 
 
 def test_of_those_done_together_each_is_tried_alone():
