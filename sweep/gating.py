@@ -72,6 +72,7 @@ def compare(source: Path, conversions: Mapping[Path, Limits], inputs: Path, thre
             original = gate.source(source)
         except StageFailed as failure:
             raise ConfigError(f"{source} can't be used: {failure.message}") from None
+        _check_source(source, original, gate.labels)
         for path, limits in conversions.items():
             yield gate.conversion(path, limits, original)
 
@@ -87,7 +88,13 @@ class _Gate:
         return self._adopted(path, self.runtimes[NATIVE], "float32", EXACT_INPUTS)
 
     def conversion(self, path: Path, limits: Limits, source: _Adopted) -> Compared:
-        runtime = self._runtime(own_model.recognise(path), limits.runtime)
+        try:
+            model_format = own_model.recognise(path)
+        except ConfigError as error:
+            if not path.exists():
+                raise
+            return Compared(path.name, "", failure=str(error))  # what a converter left may be anything
+        runtime = self._runtime(model_format, limits.runtime)
         try:
             model = self._adopted(path, runtime, limits.quantization, 0)
             figures = self._judged(model, limits, source)
@@ -158,6 +165,14 @@ class _Gate:
         with hostlock.held(exclusive=True):
             samples = device.measure(candidate, reference, PROCESSES, BLOCKS, 0)
         return {**timing.ratio(samples.candidate, samples.reference), "latency_reference": deployed.name}
+
+
+def _check_source(path: Path, source: _Adopted, labels: np.ndarray) -> None:
+    if not np.isfinite(source.outputs).reshape(len(source.outputs), -1).all(axis=1).any():
+        raise ConfigError(f"{path} gives no finite output for any of these inputs")
+    shape = source.details["output_shape"]
+    if shape is not None and len(shape) == 1 and shape[0] > 1 and labels.max() >= shape[0]:
+        raise ConfigError(f"inputs: a label is {labels.max()}, and {path} tells {shape[0]} classes apart")
 
 
 def _answers(outputs: np.ndarray, source: np.ndarray, labels: np.ndarray) -> dict[str, Any]:

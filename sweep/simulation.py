@@ -16,8 +16,11 @@ import numpy as np
 
 from sweep import reference
 
-Arithmetic = namedtuple("Arithmetic", "weights activations dynamic granularity")
-"""Types by name, whether the ranges of activations are taken anew for every input, and `channel` or `tensor`."""
+Arithmetic = namedtuple("Arithmetic", "weights activations dynamic granularity rounding")
+Arithmetic.__new__.__defaults__ = ("nearest",)
+"""Types by name, whether the ranges of activations are taken anew for every input, what has a scale of its own (`channel`, `tensor`, or so
+many inputs of a channel in a matrix), and whether steps of unsigned weights are the `nearest` or the one `down`."""
+BLOCK = 32  # inputs, where a row says no more than that a block has a scale
 
 PRODUCTS = ("conv2d", "conv1d", "dense", "lstm", "gru")
 POOLS = ("max_pool", "average_pool")  # whose output keeps the steps of what they read
@@ -31,7 +34,11 @@ def arithmetic(row, options):
     ones one for each output channel."""
     weights = "uint{}".format(options["bits"]) if "bits" in options else row.weights
     granularity = options.get("granularity", "tensor" if weights.startswith("uint") else "channel")
-    return Arithmetic(weights, row.activations.split(" ")[0], row.kind == "dynamic", granularity)
+    granularity = BLOCK if granularity == "block" else granularity
+    if options.get("group_size", 0) > 0:
+        granularity = options["group_size"]
+    rounding = options.get("rounding", "nearest")
+    return Arithmetic(weights, row.activations.split(" ")[0], row.kind == "dynamic", granularity, rounding)
 
 
 def logits(layers, weights, inputs, how, chunk=32):
@@ -113,11 +120,11 @@ def rounded_weights(layers, weights, how):
             array = half(array, how.weights)
         elif how.weights.startswith("uint"):
             by_channel = how.granularity == "channel" and parameter in _KERNELS
-            array = _between(array, bits(how.weights), tuple(range(array.ndim - 1)) if by_channel else None)
+            axes = tuple(range(array.ndim - 1)) if by_channel else None
+            array = _between(array, bits(how.weights), axes, np.floor if how.rounding == "down" else np.rint)
         elif how.weights.startswith("int") and parameter in _KERNELS:
             folded = array * scales.get(owner, 1.0)
-            axes = tuple(range(array.ndim - 1)) if how.granularity == "channel" else None
-            steps = _steps(folded, np.abs(folded).max(axis=axes, keepdims=True) / (2 ** (bits(how.weights) - 1) - 1))
+            steps = _steps(folded, _largest_magnitudes(folded, how.granularity) / (2 ** (bits(how.weights) - 1) - 1))
             array = np.divide(steps, scales.get(owner, 1.0), out=array.copy(), where=scales.get(owner, np.ones(1)) != 0)
         found[name] = array
     return found
@@ -143,17 +150,28 @@ def bits(kind):
     return int(kind.replace("uint", "").replace("int", ""))
 
 
-def _between(values, count, axes=None):
+def _largest_magnitudes(values, granularity):
+    """Of what has a scale of its own, in a shape that goes with the values'."""
+    magnitudes = np.abs(values)
+    if granularity == "tensor":
+        return magnitudes.max()
+    if granularity == "channel" or values.ndim != 2:
+        return magnitudes.max(axis=tuple(range(values.ndim - 1)), keepdims=True)
+    starts = np.arange(0, len(values), granularity)
+    return np.repeat(np.maximum.reduceat(magnitudes, starts, axis=0), granularity, axis=0)[:len(values)]
+
+
+def _between(values, count, axes, rounded):
     if not values.size:
         return values
     low, high = values.min(axis=axes, keepdims=True), values.max(axis=axes, keepdims=True)
-    return low + _steps(values - low, (high - low) / (2 ** count - 1))
+    return low + _steps(values - low, (high - low) / (2 ** count - 1), rounded)
 
 
-def _steps(values, scale):
+def _steps(values, scale, rounded=np.rint):
     """The nearest multiples of scale; as they are where it is 0, which has a range of nothing but zeros."""
     scale = np.asarray(scale, np.float64)
-    return np.where(scale > 0, np.rint(values / np.where(scale > 0, scale, 1)) * scale, values)
+    return np.where(scale > 0, rounded(values / np.where(scale > 0, scale, 1)) * scale, values)
 
 
 def half(values, kind):

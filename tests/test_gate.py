@@ -7,7 +7,7 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from sweep import gate, hostlock
+from sweep import gate, gating, hostlock
 
 onnx = pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")
@@ -104,6 +104,22 @@ def test_a_slower_conversion_is_within_a_generous_budget(files, run, monkeypatch
     assert run(files.source, files.clean, inputs=files.inputs, budget="{latency_ratio: 0.001}")[0] == 1
 
 
+def test_a_conversion_that_is_no_model_is_one_failure_among_the_others(files, run, tmp_path):
+    (tmp_path / "notes.bin").write_text("no model")
+    status, said = run(files.source, files.clean, tmp_path / "notes.bin", inputs=files.inputs)
+    assert status == 1
+    lines = said.out.splitlines()
+    assert [line.split()[-1] for line in lines[1:3]] == ["passed", "FAILED"]
+    assert "notes.bin has none of the formats that can be read" in said.out
+
+
+def test_many_outputs_are_put_in_order_at_once():
+    sizes = list(range(1, 15))
+    assert next(gating._orders(sizes, sizes)) == tuple(range(14))
+    assert next(gating._orders(sizes, sizes[::-1])) == tuple(range(13, -1, -1))
+    assert len(list(gating._orders([2, 3, 2], [2, 2, 3]))) == 2
+
+
 def test_outputs_in_another_order_are_named(files, run, tmp_path):
     source, other = write(tmp_path / "two.onnx", outputs=("y", "n")), write(tmp_path / "turned.onnx", outputs=("n", "y"))
     status, said = run(source, other, inputs=files.inputs)
@@ -124,10 +140,14 @@ def test_outputs_in_another_order_are_named(files, run, tmp_path):
         ("model.onnx", "clean.onnx", "inputs.npz", "{flip: 1}", "there is no key 'flip'"),
         ("model.onnx", "clean.onnx", "inputs.npz", "{models: {clen.onnx: {flips: 1}}}", "no conversion 'clen.onnx'; did you mean"),
         ("model.onnx", "clean.onnx", "inputs.npz", "{runtime: onxruntime}", "there is no 'onxruntime'; did you mean"),
+        ("nan.onnx", "clean.onnx", "inputs.npz", None, "nan.onnx gives no finite output for any of these inputs"),
+        ("model.onnx", "clean.onnx", "classes.npz", None, "a label is 12, and "),
     ],
 )
 def test_bad_input_is_one_line_and_another_status(files, run, source, conversion, inputs, budget, said):
     np.savez(files.folder / "wrong.npz", inputs=INPUTS.reshape(200, 8, 8, 1))
+    np.savez(files.folder / "classes.npz", inputs=INPUTS, labels=np.full(200, 12))
+    write(files.folder / "nan.onnx", dense=np.full_like(DENSE, np.nan))
     status, output = run(files.folder / source, files.folder / conversion, inputs=files.folder / inputs, budget=budget)
     assert status == 2
     assert output.err.startswith("gate: ")

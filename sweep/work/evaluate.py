@@ -67,7 +67,7 @@ def _allowance(work: Work, source: np.ndarray) -> tuple[allowance.Allowance, all
     paths = [Path(work.inputs["source"]) / name for name in ("exact.npy", "moved.npy")]
     exact, moved = (np.load(path) if path.exists() else None for path in paths)
     if details["layers"] is None:
-        products = sum(details["operators"].values())
+        products = details["products"]
     else:
         products = sum(layer["kind"] in simulation.PRODUCTS for layer in details["layers"])
     row, options = quantization.ROWS[work.settings["quantization"]], work.settings["quantization_options"]

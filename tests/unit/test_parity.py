@@ -211,6 +211,8 @@ def test_weights_in_steps():
     assert kernel() == [[127, 0], [60, 254]]  # steps of 1 and of 2, and half a step is rounded to even
     assert kernel(granularity="tensor") == [[128, 0], [60, 254]]
     assert kernel(weights="uint8", granularity="tensor")[0][0] == pytest.approx(1 + 253 / 255 * round(126 / (253 / 255)))
+    assert np.array(kernel(granularity=1)) == pytest.approx(WEIGHTS["dense/kernel"])  # each input of a channel by itself: all of them are ends of their range
+    assert kernel(weights="uint8", rounding="down")[1][0] == pytest.approx(60.4, abs=(127 - 60.4) / 255)
     by_channel = kernel(weights="uint8")
     assert np.array(by_channel)[0] == pytest.approx([127, 1])  # the ends of each channel's own range
     assert by_channel[1][0] == pytest.approx(60.4, abs=(127 - 60.4) / 255)
@@ -234,6 +236,6 @@ def test_activations_in_steps():
 
 def test_the_rows_arithmetic():
     rows = quantization.ROWS
-    assert simulation.arithmetic(rows["float16"], {}) == ("float16", "float16", False, "channel")
-    assert simulation.arithmetic(rows["dynamic_int8"], {"granularity": "tensor"}) == ("int8", "int8", True, "tensor")
-    assert simulation.arithmetic(rows["linear"], {"bits": 4}) == ("uint4", "float32", False, "tensor")
+    assert simulation.arithmetic(rows["float16"], {}) == ("float16", "float16", False, "channel", "nearest")
+    assert simulation.arithmetic(rows["dynamic_int8"], {"granularity": "tensor"}) == ("int8", "int8", True, "tensor", "nearest")
+    assert simulation.arithmetic(rows["linear"], {"bits": 4, "rounding": "down"}) == ("uint4", "float32", False, "tensor", "down")
