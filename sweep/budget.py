@@ -17,6 +17,7 @@ import yaml
 from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, ValidationError
 
 from sweep import quantization
+from sweep.axes import FLOAT32
 from sweep.config import NoDuplicates
 from sweep.errors import ConfigError, nearest
 from sweep.parity import VERDICTS
@@ -37,7 +38,7 @@ class Limits(Strict):
     size_bytes: PositiveInt | None = None
     size_ratio: PositiveFloat | None = None
     latency_ratio: PositiveFloat | None = None
-    quantization: str = "float32"
+    quantization: str = FLOAT32
     runtime: str | None = None
 
 
@@ -73,7 +74,7 @@ def load(path: Path) -> Budget:
     """Read a budget's YAML file. Raises ConfigError."""
     try:
         content = yaml.load(path.read_text(), Loader=NoDuplicates)
-        return Budget.model_validate(content)
+        return Budget.model_validate({} if content is None else content)
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"can't read {path}: {getattr(error, 'strerror', None) or error}") from None
     except yaml.YAMLError as error:
@@ -97,6 +98,8 @@ def judge(found: Mapping[str, Any], limits: Limits) -> list[Check]:
     A latency ratio breaks its limit where its whole interval does. Raises ConfigError for a limit on what could not be measured.
     """
     reasons = "; ".join(found["reasons"]) or f"{limits.verdict} is allowed"
+    if found["verdict"] in ("degraded", "broken") and limits.quantization == FLOAT32:
+        reasons += "; it was judged as a model in float32: `quantization` in the budget says if it is another"
     checks = [Check("verdict", VERDICTS.index(found["verdict"]) <= VERDICTS.index(limits.verdict), f"{found['verdict']}: {reasons}")]
     order = found.get("outputs_order")
     if order is not None:
@@ -106,6 +109,8 @@ def judge(found: Mapping[str, Any], limits: Limits) -> list[Check]:
         limit = getattr(limits, name)
         if limit is not None and _measured(found, name):
             checks.append(Check(name, found[name] <= limit, f"{_shown(found[name])}, and {_shown(limit)} is allowed"))
+        elif limit is not None:
+            checks.append(Check(name, False, NOT_COMPARABLE))
     if limits.latency_ratio is not None and _measured(found, "latency_ratio"):
         value, low = found["latency_ratio"], found["latency_ratio_low"]
         said = f"{value:.3g}, at least {low:.3g} with 95 % confidence, and {limits.latency_ratio:g} is allowed"
@@ -113,6 +118,7 @@ def judge(found: Mapping[str, Any], limits: Limits) -> list[Check]:
     return checks
 
 
+NOT_COMPARABLE = "there is no such figure, since its outputs are not the source's in number"
 _NEEDS = {
     "flips": "a model with one output for each class",
     "disagreement": "a model with one output for each class",
@@ -121,7 +127,7 @@ _NEEDS = {
 
 
 def _measured(found: Mapping[str, Any], name: str) -> bool:
-    """Whether there is such a figure; outputs of another shape than the source's have none, and are broken already."""
+    """Whether there is such a figure; outputs of another shape than the source's have none, which no limit allows."""
     if name not in found and found["verdict"] != "broken":
         raise ConfigError(f"{name}: there is no such figure without {_NEEDS.get(name, 'a measurement')}")
     return name in found

@@ -63,6 +63,8 @@ class Grid(Strict):
                 raise ValueError(f"the key {axis!r} is missing, which a grid with {kind!r} needs")
             if kind not in kinds and getattr(self, axis) != [NOTHING]:
                 raise ValueError(f"{axis} means nothing in a grid with {kind!r}")
+        if kind == "operator" and self.attack != [NO_ATTACK]:
+            raise ValueError(f"attack means nothing in a grid with {kind!r}")
         return self
 
 

@@ -95,8 +95,23 @@ def test_a_gain_in_accuracy_is_no_drop():
 
 
 def test_worse_verdicts_break_it_with_their_reasons():
-    (check,) = budget.judge(FOUND | {"verdict": "broken", "reasons": ["one", "two"]}, Limits(verdict="degraded"))
+    wrong = FOUND | {"verdict": "broken", "reasons": ["one", "two"]}
+    (check,) = budget.judge(wrong, Limits(verdict="degraded", quantization="static_int8"))
     assert check == Check("verdict", False, "broken: one; two")
+    (check,) = budget.judge(wrong, Limits())
+    assert check.said.startswith("broken: one; two; it was judged as a model in float32: `quantization` in the budget")
+
+
+def test_a_limit_on_outputs_that_cannot_be_compared_is_broken_whatever_verdict_is_allowed():
+    found = {"verdict": "broken", "reasons": ["outputs are [3] per input, and the source's [4]"], "size_bytes": 9, "size_ratio": 0.1}
+    checks = budget.judge(found, Limits(verdict="broken", flips=0, disagreement=0.0, accuracy_drop=0.0, size_ratio=0.5))
+    assert {check.name: check.holds for check in checks} == {
+        "verdict": True, "flips": False, "disagreement": False, "accuracy_drop": False, "size_ratio": True,
+    }
+
+
+def test_an_empty_budget_is_the_default_one(file):
+    assert budget.load(file("# nothing yet")).of("a.onnx") == Limits()
 
 
 def test_outputs_in_another_order_break_it_where_they_may_not_be():
@@ -113,7 +128,7 @@ def test_a_limit_on_what_there_is_not_is_bad_input():
         budget.judge(without, Limits(flips=1))
     assert broken(Limits(flips=1), verdict="broken") == ["verdict", "flips"]
     checks = budget.judge(without | {"verdict": "broken", "reasons": ["another shape"]}, Limits(flips=1))
-    assert [check.name for check in checks] == ["verdict"]
+    assert [(check.name, check.holds) for check in checks] == [("verdict", False), ("flips", False)]
 
 
 def model(outputs, *shapes):
