@@ -30,6 +30,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         with terminated_as_interrupt():
             conversions = _limits(options.budget, options.against)
+            if any(limits.latency_ratio is not None for limits in conversions.values()):
+                print("gate: latency is measured as soon as nothing else of ours runs on this host", file=sys.stderr)
             found = gating.compare(options.model, conversions, options.inputs, options.threads)
             judged = [(each, _checks(each, limits)) for each, limits in zip(found, conversions.values(), strict=True)]
             if options.junit:

@@ -209,6 +209,9 @@ def test_several_mistakes_are_told_at_once(load):
 def test_what_must_be_there(load):
     assert refusal(load, "name: test\n") == "the key 'grid' is missing"
     assert refusal(load, "name: test\ngrid: {framework: fake, dataset: mnist}\n") == "grid: a grid has one of architecture, model and operator; here it has none of them"
+    assert refusal(load, "name: test\ngrid: {framework: fake, operator: conv2d, runtime: native, attack: fgsm}\n") == (
+        "grid: attack means nothing in a grid with 'operator'"
+    )
     assert refusal(load, "name: test\ngrid: []\n") == "grid is empty"
     assert "the key 'name' is missing" in refusal(load, VALID.replace("name: test", ""))
 
