@@ -10,8 +10,9 @@ Three sources, the best that there is:
   runtime rounds at other places than the simulation does, which SIMULATION_FACTOR covers.
 - **Steps**, where there is no neutral list to simulate. For a smaller float format the float32 error times the ratio of the unit roundoffs:
   to the first order a rounding error is linear in them, and sums that are kept in float32 are only better. For integers the range of the
-  source's outputs over its number of steps: rounding to a step of size s is off by a uniform error of deviation s / sqrt(12), and those
-  of L layers' weights and activations, each as large a share of its own range, add as independent ones do, to sqrt(2 L) of it.
+  source's outputs (of probabilities, of their logits) over its number of steps: rounding to a step of size s is off by a uniform error of
+  deviation s / sqrt(12), and those of L layers' weights and activations, each as large a share of its own range, add as independent ones
+  do, to sqrt(2 L) of it.
 """
 
 from collections import namedtuple
@@ -27,6 +28,7 @@ by two runtimes were within 1.5 of it; of six tools' conversions of one network 
 many disagreements, by how its ranges were taken."""
 PERCENTILES = (50, 90, 99)
 _DEVIATIONS = (1.0, 2.0, 3.0)  # of an input's largest error over some ten outputs, at these percentiles
+_SUM, _LEAST = 1e-3, 2.0 ** -24  # how far float32 probabilities are from 1 together, and from 0
 _MANTISSA_BITS = {"float32": 24, "float16": 11, "bfloat16": 8}
 UNKNOWN_CALIBRATION = 200
 
@@ -85,10 +87,19 @@ def of(how, plain, source, exact=None, simulated=None, layers=1, calibration=Non
     if integers:
         fewest = min(map(simulation.bits, integers))
         finite = source[np.isfinite(source).reshape(len(source), -1).all(axis=1)]
-        deviation = float(np.ptp(finite)) / (2 ** fewest - 1) * np.sqrt(2.0 * layers / 12)
+        deviation = _spread(finite) / (2 ** fewest - 1) * np.sqrt(2.0 * layers / 12)
         return _integer(plain, np.array(_DEVIATIONS) * deviation, share, "{} layers of {}-bit steps".format(layers, fewest))
     ratio = 2.0 ** (_MANTISSA_BITS["float32"] - min(_MANTISSA_BITS[name] for name in types))
     return _smaller_float(plain, plain.largest * ratio, "the source's float32 error by the ratio of unit roundoffs")
+
+
+def _spread(outputs):
+    """The range of which a step is a share. Of probabilities that is the logits', whose errors a softmax hands on at most by a quarter: the
+    slope p (1 - p)."""
+    flat = outputs.reshape(len(outputs), -1)
+    if flat.shape[1] > 1 and flat.min() >= 0 and np.abs(flat.sum(axis=1) - 1).max() <= _SUM:
+        flat = np.log(np.maximum(flat, _LEAST)) / 4
+    return float(np.ptp(flat))
 
 
 def _integer(plain, percentiles, share, basis):

@@ -191,6 +191,9 @@ def test_the_allowance_of_integer_rows():
     found = allowance.of(how, plain, source, layers=6, calibration=199)
     assert found.percentiles == pytest.approx([0.2, 0.4, 0.6])  # a step of 0.2, and the square root of 2 x 6 / 12 is 1
     assert (found.largest, found.clipped_share) == (pytest.approx(0.6), 0.01)
+    probabilities = np.array([[np.exp(-8), 1 - np.exp(-8)], [0.5, 0.5]], np.float32)
+    found = allowance.of(how, plain, probabilities, layers=6, calibration=199)
+    assert found.percentiles == pytest.approx(np.array([1, 2, 3]) * 8 / 4 / 255, rel=1e-3)  # logits over 8, slopes of a quarter
     exact, simulated = source.astype(np.float64), source + 0.5
     plain = allowance.float32(source, exact)
     assert allowance.of(how, plain, source, exact, simulated).percentiles == [1.5, 1.5, 1.5]
