@@ -18,6 +18,7 @@ What counts, said beforehand:
 - A sound conversion must be `equal` or `within tolerance`, and its diagnosis silent.
 """
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -79,6 +80,7 @@ class Drawing:
         self.random = np.random.RandomState(seed)
         self.networks = networks(self.random)
         self.workshop = Workshop()
+        self.unseen = Counter()  # by verdict, faulty conversions that were drawn again since parity doesn't call them wrong
 
     def close(self) -> None:
         self.workshop.close()
@@ -116,6 +118,7 @@ class Drawing:
                 name = "quantization_scale" if fault == "scale" and source == "weights" and "int8" in way.row else fault
                 judged = diagnosis.judge_deployed(right.layers, right.weights, right.inputs, tensors, outputs, how(way))
                 return Answer(network.name, way, name, function.__name__, tuple(layers), said, judged["verdict"])
+            self.unseen[said] += 1
         raise AssertionError(f"no conversion that {fault} shows in within {ATTEMPTS} attempts")
 
     def _made(self, fault, source, function, way, network, layer):

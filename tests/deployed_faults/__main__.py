@@ -27,6 +27,7 @@ drawing.close()
 print(f"faults of {len({answer.fault for answer in answers})} kinds, {len({(answer.fault, answer.form) for answer in answers})} forms")
 print(f"ways: {dict(Counter(' '.join(answer.way[1:]) for answer in answers))}")
 print(f"right about verdict, layer and kind: {sum(answer.right for answer in answers)} of {len(answers)}")
+print(f"drawn again, since parity has them {' and '.join(f'{said}: {times}' for said, times in drawing.unseen.items())}")
 print(f"silent: {sum(answer.right for answer in silent)} of {len(silent)} sound conversions")
 confused = Counter((answer.fault, answer.verdict["fault"]) for answer in answers if not answer.right)
 for (fault, said), times in sorted(confused.items(), key=str):
