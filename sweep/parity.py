@@ -32,8 +32,9 @@ EXPECTED_LEAST = 5
 DECIDED_SHARE = 1e-3
 """Of an integer row's inputs, at least one, may be decided and answered otherwise: an activation before the last may be cut as well."""
 ORDERED_MOST = 5000
-FEWEST = 20
-"""Of so many inputs one may lie beyond an integer row's calibration; of fewer none."""
+FEWEST, FAR = 20, 4
+"""Of so many inputs one may be anything, since it may lie beyond an integer row's calibration; of fewer none is further off than so many
+times what the last percentile may be."""
 """Outputs of which each is compared with each; a model with more gives signals or images, which are not mixed up one by one."""
 _PROBABILITY_SUM = 1e-3  # how far the sum of probabilities may be from 1, whatever their format
 _ORDER_SHARE = 0.1  # outputs are another's column where they are this near, as a share of their spread
@@ -110,7 +111,10 @@ def _differences(found, outputs, source, allowance, limits):
     found["clipped_outputs"] = int(clipped.sum())
     beyond = []
     expected = allowance.clipped_share * len(source)
-    cut = max(int(len(source) >= FEWEST), int(expected + 3 * np.sqrt(expected)))  # three deviations of a Poisson count
+    cut = max(1, int(expected + 3 * np.sqrt(expected)))  # three deviations of a Poisson count
+    if len(source) < FEWEST and found["difference_max"] > FAR * allowance.largest:
+        beyond.append("a difference of {:.3g} among {} inputs, where {} explains {:.2g} for 99 %".format(
+            found["difference_max"], len(source), allowance.basis, allowance.largest))
     if clipped.sum() > cut:
         beyond.append("{} of {} inputs have outputs beyond the range [{:.3g}, {:.3g}] that it gives".format(
             clipped.sum(), len(source), low, high))

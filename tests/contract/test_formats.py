@@ -180,7 +180,7 @@ def test_every_format_is_tested():
 def test_facts_are_json_and_put_the_format_itself_first(model):
     facts = model.module.FACTS
     assert json.loads(json.dumps(facts)) == facts
-    assert facts.keys() == {"distribution", "converters", "suffixes", "exports", "float64"}
+    assert facts.keys() == {"distribution", "converters", "suffixes", "exports", "float64", "layer_outputs"}
     assert facts["exports"][0] == model.name
     assert {"onnx", "saved_model", "tflite", *NAMES} >= {*facts["exports"]}
 
