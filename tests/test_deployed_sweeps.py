@@ -7,6 +7,8 @@ import pytest
 from mlflow.entities import Run
 from sweeps import Store
 
+from sweep import components
+
 tf = pytest.importorskip("tensorflow")
 pytest.importorskip("torch")
 
@@ -23,6 +25,7 @@ def store(tmp_path_factory: pytest.TempPathFactory, cache: Path) -> Store:
 @pytest.fixture(scope="module")
 def own(store: Store) -> Path:
     """A file with a stride beyond its kernel in one direction, which TensorFlow's interpreter of today gets wrong by default."""
+    components.load("formats", "saved_model").set_threads(1)  # before anything runs there; other tests want the same
     layer = tf.keras.layers.DepthwiseConv2D((1, 3), strides=2, padding="same", use_bias=False)
     model = tf.keras.Sequential([tf.keras.layers.Input((4, 4, 1)), layer, tf.keras.layers.Flatten()])
     layer.set_weights([np.array([1, 10, 100], np.float32).reshape(1, 3, 1, 1)])
