@@ -20,7 +20,7 @@ from collections import namedtuple
 import numpy as np
 
 from sweep import simulation
-from sweep.metrics import PARITY_FACTOR
+from sweep.metrics import PARITY_FACTOR, are_probabilities
 
 SIMULATION_FACTOR = 3
 """An integer row's percentiles may be this many times the simulation's. Sound conversions of a LeNet-5, a ResNet-20 and a TextCNN to int8
@@ -28,7 +28,7 @@ by two runtimes were within 1.5 of it; of six tools' conversions of one network 
 many disagreements, by how its ranges were taken."""
 PERCENTILES = (50, 90, 99)
 _DEVIATIONS = (1.0, 2.0, 3.0)  # of an input's largest error over some ten outputs, at these percentiles
-_SUM, _LEAST = 1e-3, 2.0 ** -24  # how far float32 probabilities are from 1 together, and from 0
+_LEAST = 2.0 ** -24  # of a probability: half a unit in the last place of those near 1
 _MANTISSA_BITS = {"float32": 24, "float16": 11, "bfloat16": 8}
 UNKNOWN_CALIBRATION = 200
 
@@ -97,7 +97,7 @@ def _spread(outputs):
     """The range of which a step is a share. Of probabilities that is the logits', whose errors a softmax hands on at most by a quarter: the
     slope p (1 - p)."""
     flat = outputs.reshape(len(outputs), -1)
-    if flat.shape[1] > 1 and flat.min() >= 0 and np.abs(flat.sum(axis=1) - 1).max() <= _SUM:
+    if flat.shape[1] > 1 and are_probabilities(flat):
         flat = np.log(np.maximum(flat, _LEAST)) / 4
     return float(np.ptp(flat))
 

@@ -20,7 +20,7 @@ from sweep import quantization
 from sweep.axes import FLOAT32
 from sweep.config import NoDuplicates
 from sweep.errors import ConfigError, nearest
-from sweep.parity import VERDICTS
+from sweep.parity import VERDICTS, WRONG
 from sweep.schema import Strict
 
 Share = Annotated[float, Field(ge=0, le=1)]
@@ -98,7 +98,7 @@ def judge(found: Mapping[str, Any], limits: Limits) -> list[Check]:
     A latency ratio breaks its limit where its whole interval does. Raises ConfigError for a limit on what could not be measured.
     """
     reasons = "; ".join(found["reasons"]) or f"{limits.verdict} is allowed"
-    if found["verdict"] in ("degraded", "broken") and limits.quantization == FLOAT32:
+    if found["verdict"] in WRONG and limits.quantization == FLOAT32:
         reasons += "; it was judged as a model in float32: `quantization` in the budget says if it is another"
     checks = [Check("verdict", VERDICTS.index(found["verdict"]) <= VERDICTS.index(limits.verdict), f"{found['verdict']}: {reasons}")]
     order = found.get("outputs_order")

@@ -21,21 +21,20 @@ def craft(name: str, settings: Mapping[str, Any], estimator: Any, x: np.ndarray,
     """Adversarial inputs, float32 like x: (N, H, W, C) in [0, 1] and at most eps from it.
 
     `settings` come from `resolve`, `estimator` from `sweep.estimator`, `y` is the true labels, int64 (N,), `logits` (N, classes) the
-    model's on x. An input that the model gets wrong as it is, or gives the target for, stays as it is: there is nothing to attack. Nor
-    is anything of a minimal attack kept that went beyond eps. Equal arguments give equal results, and the global generators, from which
-    ART draws, are left as they were.
+    model's on x. An input that the model gets wrong as it is stays as it is: there is nothing to attack. Nor is anything of a minimal
+    attack kept that went beyond eps. Equal arguments give equal results, and the global generators, from which ART draws, are left as they
+    were.
 
     Raises RuntimeError where the result breaks the threat model, ART's EstimatorError where the estimator lacks what the attack needs.
     """
     row, x = ROWS[name], np.asarray(x, np.float32)
     attack = _made(row, settings, estimator)
     aims = y if settings["target"] == NO_TARGET else targets(settings["target"], logits, y)
-    open_ = (logits.argmax(axis=1) == y) & ((aims == y) if settings["target"] == NO_TARGET else (aims != y))
-    adversarial = x.copy()
-    if open_.any():
+    right, adversarial = logits.argmax(axis=1) == y, x.copy()
+    if right.any():
         with _seeded(settings["seed"]):
-            found = np.asarray(attack.generate(x=x[open_], y=aims[open_]), dtype=np.float32)
-        adversarial[open_] = _within(row, settings, x[open_], found)
+            found = np.asarray(attack.generate(x=x[right], y=aims[right]), dtype=np.float32)
+        adversarial[right] = _within(row, settings, x[right], found)
     _check_threat_model(name, settings, x, adversarial)
     return adversarial
 

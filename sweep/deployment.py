@@ -6,15 +6,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sweep.axes import NATIVE, NO_ATTACK
+from sweep.parity import VERDICTS, WRONG
 from sweep.records import FAILED, OK, SKIPPED, CellRecord
 from sweep.sheet import Sheet
 
 if TYPE_CHECKING:
     import pandas
-
-VERDICTS = ("equal", "within tolerance", "degraded", "broken")
-"""Of `sweep.parity`, the best first."""
-WRONG = VERDICTS[2:]
 
 SOURCE = ("model", "framework", "framework_version", "dataset", "architecture", "recipe", "weights", "control", "seed")
 DEPLOYED = ("runtime", "runtime_version", "quantization", "route", "device")

@@ -6,7 +6,7 @@ import numpy as np
 from art.attacks.evasion import AutoAttack as ArtAutoAttack
 from art.attacks.evasion import AutoProjectedGradientDescent, DeepFool, SquareAttack
 
-from sweep.estimator import WhiteBox, difference_of_logits_ratio
+from sweep.estimator import DifferenceOfLogitsRatio, WhiteBox
 
 SQUARE_RESTARTS = 5
 
@@ -25,7 +25,7 @@ class AutoAttack:
         steps = {"eps_step": eps / 4, "max_iter": max_iter, "nb_random_init": restarts}
         attacks = [
             AutoProjectedGradientDescent(estimator, **ball, **steps),
-            AutoProjectedGradientDescent(difference_of_logits_ratio(estimator), **ball, **steps),
+            AutoProjectedGradientDescent(DifferenceOfLogitsRatio(estimator), **ball, **steps),
             DeepFool(estimator, max_iter=max_iter, epsilon=1e-3, nb_grads=10, batch_size=batch_size, verbose=False),
             SquareAttack(estimator, **ball, max_iter=max_iter, nb_restarts=SQUARE_RESTARTS),
         ]

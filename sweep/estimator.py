@@ -64,16 +64,16 @@ class BlackBox(ClassifierMixin, NeuralNetworkMixin, BaseEstimator):
 class LossWhiteBox(LossGradientsMixin, BlackBox):
     """A model that also gives the gradient of its loss."""
 
+    def __init__(self, predict: Predict, input_shape: Sequence[int], classes: int, loss_gradient: LossGradient) -> None:
+        super().__init__(predict, input_shape, classes)
+        self._loss_gradient = loss_gradient
+
     def compute_loss(self, x: np.ndarray, y: np.ndarray, reduction: str = "none", **kwargs: Any) -> np.ndarray:
         """The cross-entropy of each input, float32 (N,), or its `mean` or `sum`. `y` is one-hot or indices."""
         logits, of = self.predict(x).astype(np.float64), _labels(y)
         shifted = logits - logits.max(axis=1, keepdims=True)
         losses = np.log(np.exp(shifted).sum(axis=1)) - shifted[np.arange(len(of)), of]
         return _reduced(losses, reduction)
-
-    def __init__(self, predict: Predict, input_shape: Sequence[int], classes: int, loss_gradient: LossGradient) -> None:
-        super().__init__(predict, input_shape, classes)
-        self._loss_gradient = loss_gradient
 
     def loss_gradient(self, x: np.ndarray, y: np.ndarray, **kwargs: Any) -> np.ndarray:
         """d cross-entropy / dx, float32 like x. `y` is one-hot or indices. Raises FloatingPointError for NaN, which ART would take
@@ -104,8 +104,16 @@ class WhiteBox(ClassGradientsMixin, LossWhiteBox):
         return _own(self._class_gradient(_images(x), labels), gradient=True)[:, np.newaxis]
 
 
-class _DifferenceOfLogitsRatio(WhiteBox):
-    """The same model with another loss: -(z_y - max z_i, i not y) / (z_1 - z_3), z_1 >= z_2 >= z_3 (Croce & Hein 2020, equation 5)."""
+class DifferenceOfLogitsRatio(WhiteBox):
+    """The same model with another loss: -(z_y - max z_i, i not y) / (z_1 - z_3), z_1 >= z_2 >= z_3 (Croce & Hein 2020, equation 5).
+    What it asks of the model counts as the model's own queries."""
+
+    def __init__(self, model: WhiteBox) -> None:
+        super().__init__(model._predict, model.input_shape, model.nb_classes, model._loss_gradient, model._class_gradient)
+        self._model = model
+
+    def _count(self, forward: int = 0, gradient: int = 0) -> None:
+        self._model._count(forward, gradient)
 
     def compute_loss(self, x: np.ndarray, y: np.ndarray, reduction: str = "none", **kwargs: Any) -> np.ndarray:
         """The loss of each input, float32 (N,), or its `mean` or `sum`."""
@@ -113,10 +121,11 @@ class _DifferenceOfLogitsRatio(WhiteBox):
         return _reduced(-above / below, reduction)
 
     def loss_gradient(self, x: np.ndarray, y: np.ndarray, **kwargs: Any) -> np.ndarray:
-        """Its gradient, by the quotient rule from those of four logits."""
-        above, below, picked = self._ratio(x, _labels(y))
-        of_y, of_other, of_first, of_third = (self.class_gradient(x, label=each)[:, 0] for each in picked)
-        above, below = (values.reshape(-1, *[1] * (of_y.ndim - 1)) for values in (above, below))
+        """Its gradient, by the quotient rule from those of three logits: the first is that of y or of the best other."""
+        above, below, (of, other, first, third) = self._ratio(x, _labels(y))
+        of_y, of_other, of_third = (self.class_gradient(x, label=each)[:, 0] for each in (of, other, third))
+        above, below, y_first = (values.reshape(-1, *[1] * (of_y.ndim - 1)) for values in (above, below, first == of))
+        of_first = np.where(y_first, of_y, of_other)
         return np.asarray(-((of_y - of_other) * below - above * (of_first - of_third)) / below**2, np.float32)
 
     def _ratio(self, x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray, tuple[np.ndarray, ...]]:
@@ -127,11 +136,6 @@ class _DifferenceOfLogitsRatio(WhiteBox):
         first, third = order[:, -1], order[:, -min(3, logits.shape[1])]
         below = logits[rows, first] - logits[rows, third] + 1e-12  # equal logits
         return logits[rows, y] - logits[rows, other], below, (y, other, first, third)
-
-
-def difference_of_logits_ratio(model: WhiteBox) -> WhiteBox:
-    """A view of a model by that loss; what is asked of it counts as its own queries."""
-    return _DifferenceOfLogitsRatio(model._predict, model.input_shape, model.nb_classes, model._loss_gradient, model._class_gradient)
 
 
 def wrap(

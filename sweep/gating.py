@@ -26,6 +26,7 @@ from sweep.facts import Component
 from sweep.host import memory_bytes
 from sweep.inputs import UNLABELLED, read_labels
 from sweep.quantization import ROWS
+from sweep.stages.evaluate import EXACT
 from sweep.workers import Limits as WorkerLimits
 from sweep.workers import Pool, Shape
 
@@ -141,7 +142,7 @@ class _Gate:
         """The verdict's figures, and what a budget asks for besides."""
         shape, products = source.details["output_shape"], source.details["products"]
         classes = shape is not None and len(shape) == 1 and shape[0] > 1
-        exact = source.folder / "exact.npy"
+        exact = source.folder / EXACT
         how = simulation.arithmetic(ROWS[limits.quantization], {})
         plain = allowance.float32(source.outputs, np.load(exact) if exact.exists() else None, products)
         allowed = allowance.of(how, plain, source.outputs, layers=products)

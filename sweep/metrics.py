@@ -12,6 +12,7 @@ import numpy as np
 
 NO_PREDICTION = -1
 PARITY_FACTOR = 8
+PROBABILITY_SUM = 1e-3  # how far the sum of probabilities may be from 1, whatever their format
 """A float32 conversion may differ from its source by this many times the source's own float32 error."""
 
 
@@ -59,6 +60,12 @@ def evaluation(logits, labels=None):
         _check_length("labels", labels, logits)
         found["accuracy"] = float(np.mean(predicted == labels))
     return found
+
+
+def are_probabilities(values, slack=0.0):
+    """Whether rows (N, k) are in [0, 1] and sum to 1, each value but for `slack`."""
+    off = np.abs(values.sum(axis=1) - 1).max()
+    return bool(values.min() >= -slack and values.max() <= 1 + slack and off <= max(PROBABILITY_SUM, slack * values.shape[1]))
 
 
 def parity(logits, source_logits):

@@ -19,9 +19,10 @@ margin, the largest output less the second, exceeds twice the tolerance, so that
 
 import numpy as np
 
-from sweep.metrics import margins, predictions
+from sweep.metrics import are_probabilities, margins, predictions
 
 VERDICTS = ("equal", "within tolerance", "degraded", "broken")
+WRONG = VERDICTS[2:]
 PERCENTILES = (50, 90, 99)
 CORRELATION_LEAST = 0.5
 """Outputs that explain less than a quarter of the variance of the source's are another function."""
@@ -36,7 +37,6 @@ FEWEST, FAR = 20, 4
 """Of so many inputs one may be anything, since it may lie beyond an integer row's calibration; of fewer none is further off than so many
 times what the last percentile may be."""
 """Outputs of which each is compared with each; a model with more gives signals or images, which are not mixed up one by one."""
-_PROBABILITY_SUM = 1e-3  # how far the sum of probabilities may be from 1, whatever their format
 _ORDER_SHARE = 0.1  # outputs are another's column where they are this near, as a share of their spread
 
 
@@ -167,9 +167,9 @@ def _degenerate(outputs, source, allowance):
         outside = int(((outputs < -slack) | (outputs > 1 + slack)).any(axis=1).sum())
         if outside:
             reasons.append("{} inputs have outputs outside [0, 1], where the source's lie".format(outside))
-        elif source.shape[1] > 1 and _probabilities(source, 0) and not _probabilities(outputs, slack):
+        elif source.shape[1] > 1 and are_probabilities(source) and not are_probabilities(outputs, slack):
             reasons.append("its outputs don't sum to 1, and the source's do")
-    elif source.shape[1] > 1 and _probabilities(outputs, slack):
+    elif source.shape[1] > 1 and are_probabilities(outputs, slack):
         reasons.append("it gives probabilities, and the source doesn't")
     order = _order(outputs, source, slack) if varies else None
     if order is not None:
@@ -177,12 +177,6 @@ def _degenerate(outputs, source, allowance):
     elif varies and source.shape[1] > ORDERED_MOST and _same_numbers(outputs, source, slack):
         reasons.append("its outputs are the source's in another order")
     return reasons
-
-
-def _probabilities(values, slack):
-    """Whether rows are in [0, 1] and sum to 1."""
-    off = np.abs(values.sum(axis=1) - 1).max()
-    return bool(values.min() >= -slack and values.max() <= 1 + slack and off <= max(_PROBABILITY_SUM, slack * values.shape[1]))
 
 
 def _order(outputs, source, slack):

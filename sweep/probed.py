@@ -1,15 +1,14 @@
 """The tables of a report on probes: what became of them by operator and runtime, and which faults they show. Pure."""
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sweep.deployment import framework_of, runtime_of
 from sweep.probing.blame import blame
+from sweep.probing.found import FAULTY, VERDICTS, fault_of
 from sweep.records import FAILED, OK, CellRecord
 from sweep.sheet import Sheet
 
-COUNTED = ("right", "wrong", "unsupported", "crashed", "timed_out")
 OPTION = "runtime_"
 """A row's params that say how it was served start so; the version is among them."""
 
@@ -37,7 +36,7 @@ def _counts(row: CellRecord) -> str:
         return row.tags["failure_class"]
     if row.tags["status"] != OK:
         return "skipped"
-    right, wrong, unsupported, crashed, late = (int(row.metrics.get(f"probes_{name}", 0)) for name in COUNTED)
+    right, wrong, unsupported, crashed, late = (int(row.metrics.get(f"probes_{name}", 0)) for name in VERDICTS)
     ended = [f"{crashed} crashed"] * bool(crashed) + [f"{late} timed out"] * bool(late)
     return ", ".join([f"{right} / {wrong} / {unsupported}", *ended])
 
@@ -54,21 +53,20 @@ def faults(rows: Sequence[CellRecord], records: Mapping[str, Records]) -> Sheet:
     for (operator, framework, quantization, _name), alike in cells.items():
         decides = blame([{"options": _options(row), "records": records[row.key]} for row in alike])
         for row in alike:
-            failing = [record for record in records[row.key] if record["verdict"] not in ("right", "unsupported")]
-            for fault, times in Counter(_fault(record) for record in failing).most_common():
-                told = Counter(decides[record["id"]] for record in failing if _fault(record) == fault and record["id"] in decides)
-                of_framework = sum(record["framework"] not in ("right", "unsupported") for record in failing if _fault(record) == fault)
+            failing: dict[str, list[Mapping[str, Any]]] = {}
+            for record in records[row.key]:
+                if fault := fault_of(record):
+                    failing.setdefault(fault, []).append(record)
+            for fault, of_it in sorted(failing.items(), key=lambda item: -len(item[1])):
+                told = dict.fromkeys(decides[record["id"]] for record in of_it if record["id"] in decides)
                 data.append({
                     "operator": operator, "framework": framework, "runtime": runtime_of(row), "quantization": quantization, "fault": fault,
-                    "probes": times, "in the framework too": of_framework, "decides": "; ".join(told),
+                    "probes": len(of_it), "in the framework too": sum(record["framework"] in FAULTY for record in of_it),
+                    "decides": "; ".join(told),
                 })
     shown = [{name: str(value) for name, value in line.items()} for line in data]
     notes = ["Each has a folder among the artifacts of its stage, `reproducers/OPERATOR-FAULT`, that shows it without this project."]
     return Sheet("faults", "Faults that probes found", data, shown, notes)
-
-
-def _fault(record: Mapping[str, Any]) -> str:
-    return "-".join([*filter(None, [record["parameters"].get("function")]), record["fault"]])
 
 
 def _options(row: CellRecord) -> dict[str, str]:

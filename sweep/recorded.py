@@ -17,7 +17,6 @@ from sweep.errors import StoreUnavailable
 from sweep.records import CellRecord, local_folder
 
 PAGE = 10_000
-PROBES = "probes.json"
 
 
 class Recorded(NamedTuple):
@@ -45,7 +44,7 @@ def read_sweep(tracking_uri: str, sweep: str) -> Recorded:
         if experiment is None:
             raise StoreUnavailable(f"there is no sweep {sweep!r} in this store")
         runs = list(each_run(client, experiment))
-    rows = [row(run) for run in runs if run.data.tags.get("stage") == "cell" and run.info.status != "RUNNING"]
+    rows = [_row(run) for run in runs if run.data.tags.get("stage") == "cell" and run.info.status != "RUNNING"]
     counts = [dict(run.data.metrics) for run in runs if run.data.tags.get("stage") == "sweep"]
     return Recorded(rows, counts[-1] if counts else {})
 
@@ -56,22 +55,21 @@ def evaluations(tracking_uri: str, row: CellRecord) -> list[pandas.DataFrame]:
         client = MlflowClient(tracking_uri)
         runs = [client.get_run(run_id) for run_id in row.tags["stage_runs"].split(",")]
         places = [run.data.tags["location"] for run in runs if run.data.tags["stage"] == "evaluate"]
-        files = [
-            folder / "outcomes.parquet" if (folder := local_folder(uri))
-            else get_artifact_repository(uri).download_artifacts("outcomes.parquet", tempfile.mkdtemp(dir=temporary))
-            for uri in places
-        ]
-        return [pandas.read_parquet(file) for file in files]
+        return [pandas.read_parquet(_file(uri, "outcomes.parquet", temporary)) for uri in places]
 
 
 def probes(tracking_uri: str, row: CellRecord) -> list[dict[str, Any]]:
     """`probes.json` of a row of an operator. Raises StoreUnavailable."""
     with reachable(tracking_uri), tempfile.TemporaryDirectory() as temporary:
         uri = MlflowClient(tracking_uri).get_run(row.tags["stage_runs"].split(",")[-1]).data.tags["location"]
-        folder = local_folder(uri)
-        path = folder / PROBES if folder else Path(get_artifact_repository(uri).download_artifacts(PROBES, temporary))
-        found: list[dict[str, Any]] = json.loads(path.read_text())
+        found: list[dict[str, Any]] = json.loads(_file(uri, "probes.json", temporary).read_text())
         return found
+
+
+def _file(uri: str, name: str, temporary: str) -> Path:
+    """A stage's file where it lies, else downloaded into a folder of its own."""
+    folder = local_folder(uri)
+    return folder / name if folder else Path(get_artifact_repository(uri).download_artifacts(name, tempfile.mkdtemp(dir=temporary)))
 
 
 def each_run(client: MlflowClient, experiment: Experiment) -> Iterator[Run]:
@@ -85,8 +83,7 @@ def each_run(client: MlflowClient, experiment: Experiment) -> Iterator[Run]:
             return
 
 
-def row(run: Run) -> CellRecord:
-    """A run of a cell as the row that it was written from."""
+def _row(run: Run) -> CellRecord:
     tags = dict(run.data.tags)
     stages = [key for key in tags.get("stage_keys", "").split(",") if key]
     name = tags.get("mlflow.runName", "")

@@ -1,1 +1,1 @@
-"""One module per format of a user's own model file; `sweep.contracts` says what each must offer, and a module's name is its format's."""
+"""One module per format of a user's own model file, whose name is the module's; docs/components.md says what each must offer."""

@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-RIGHT, WRONG = "right", "wrong"
+from sweep.probing.found import RIGHT, WRONG
 
 
 def blame(results: Sequence[Mapping[str, Any]]) -> dict[str, str]:

@@ -13,7 +13,8 @@ BATCH = 256
 CHECKED = ("single", "again")
 """Files with logits of the first inputs once more: one by one, and as the first time."""
 
-FEW, MOVED = 32, 8
+FEW, FEW_MOVED = 32, 8
+EXACT, MOVED = "exact.npy", "moved.npy"
 
 
 def run(settings, model, data, out):
@@ -21,7 +22,7 @@ def run(settings, model, data, out):
     and the first of them again, see CHECKED.
 
     For a framework's own model also `exact.npy`, float64, for the first settings["reference_examples"] of them: the same network
-    and weights computed in double precision from the neutral list, and `moved.npy`, float32, for MOVED of them: computed in single
+    and weights computed in double precision from the neutral list, and `moved.npy`, float32, for FEW_MOVED of them: computed in single
     precision from weights moved by one ulp; for a user's own file `sweep.stages.exact`. Returns what really ran.
     """
     chosen = indices(settings["examples"], data)
@@ -33,29 +34,29 @@ def run(settings, model, data, out):
     np.save(os.path.join(out, "single.npy"), runtime.predict(session, inputs[:FEW], 1))
     np.save(os.path.join(out, "again.npy"), runtime.predict(session, inputs[:BATCH], batch))
     runs = runtime.describe(session)
-    layers = read_details(model)["layers"]
-    if settings["reference_examples"] and layers is not None:
-        moved = initial.moved_by_one_ulp(read_weights(model), 0)
-        np.save(os.path.join(out, "moved.npy"), reference.logits(layers, moved, inputs[:MOVED], np.float32))
     if settings["reference_examples"]:
-        outputs, runs["reference"] = _exact(
+        found, runs["reference"] = _exact(
             model, lambda given: runtime.predict(session, given, batch), inputs, logits, settings["reference_examples"]
         )
-        if outputs is not None:
-            np.save(os.path.join(out, "exact.npy"), outputs)
+        for name, outputs in found.items():
+            np.save(os.path.join(out, name), outputs)
     return {"metrics": {}, "runs": runs}
 
 
 def _exact(model, predict, inputs, logits, count):
-    """Outputs in double precision, and what they are; None for a user's own file that neither has nor lets estimate them, and why."""
+    """EXACT and, of a network, MOVED by file name, and what the former is; neither for a user's own file that has no double precision and
+    lets nothing be estimated, and why."""
     details = read_details(model)
     if details["layers"] is not None:
-        return reference.logits(details["layers"], read_weights(model), inputs[:count]), exact.FLOAT64
+        layers, weights = details["layers"], read_weights(model)
+        moved = reference.logits(layers, initial.moved_by_one_ulp(weights, 0), inputs[:FEW_MOVED], np.float32)
+        return {EXACT: reference.logits(layers, weights, inputs[:count]), MOVED: moved}, exact.FLOAT64
     own = components.load("formats", details["format"])
     try:
-        return exact.outputs(own, os.path.join(model, details["file"]), predict, inputs, logits, count)
+        outputs, source = exact.outputs(own, os.path.join(model, details["file"]), predict, inputs, logits, count)
     except ValueError as error:
-        return None, "none: {}".format(error)
+        return {}, "none: {}".format(error)
+    return {EXACT: outputs}, source
 
 
 def predict(settings, model, arrays_file, out):

@@ -6,6 +6,7 @@ import numpy as np
 
 from sweep import metrics
 from sweep.inputs import read_inputs
+from sweep.stages.evaluate import EXACT
 from sweep.stages.models import open_framework, read_details, read_weights, write_model
 from sweep.stages.train import controlled
 
@@ -20,7 +21,7 @@ def run(settings, model, evaluation, data, out):
     rebuilt = framework.build(details["layers"], "identical", 0)
     framework.set_weights(rebuilt, weights)
     rebuilt = controlled(framework, details["layers"], "identical", rebuilt, settings["control"])
-    exact = np.load(os.path.join(evaluation, "exact.npy"))
+    exact = np.load(os.path.join(evaluation, EXACT))
     source = np.load(os.path.join(evaluation, "logits.npy"))[: len(exact)]
     index = np.load(os.path.join(evaluation, "index.npy"))[: len(exact)]
     logits = framework.predict(rebuilt, read_inputs(data["folder"], "test", index))

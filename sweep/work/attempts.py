@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from sweep.errors import Raised, StageFailed
+from sweep.probing.found import CRASHED, TIMED_OUT
 
-CRASHED, TIMED_OUT = "crashed", "timed_out"
 FROM_OUTSIDE = ("preempted", "env_unavailable")
 """Failures of a worker that say nothing of what it was doing."""
 

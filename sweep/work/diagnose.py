@@ -5,18 +5,17 @@ from dataclasses import replace
 from pathlib import Path
 
 from sweep import toolchain
+from sweep.parity import WRONG
 from sweep.stages import diagnose
 from sweep.stages.models import read_details
 from sweep.work import Outcome, Work
 from sweep.work.evaluate import PARITY_FILE
 
-_FAILED = ("broken", "degraded")
-
 
 def run(work: Work) -> Outcome:
     """Layer by layer, unless `when` is `parity_fails` and neither the transplant's proof nor the evaluation's parity does."""
     facts = [_facts(work.inputs[role]) for role in ("model", "evaluation") if role in work.inputs]
-    failed = any(found.get(name) in _FAILED for found in facts for name in ("proof", "parity"))
+    failed = any(found.get(name) in WRONG for found in facts for name in ("proof", "parity"))
     if work.settings["when"] == "parity_fails" and not failed:
         return {"metrics": {}, "facts": {"diagnosis": "not run, parity holds"}}
     default = replace(work, bench=replace(work.bench, shape=replace(work.bench.shape, toolchain=toolchain.default(), gpus=())))

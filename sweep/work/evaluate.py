@@ -11,7 +11,7 @@ import numpy as np
 
 from sweep import allowance, components, metrics, parity, quantization, simulation
 from sweep.inputs import UNLABELLED, read_labels
-from sweep.stages.evaluate import CHECKED
+from sweep.stages.evaluate import CHECKED, EXACT, MOVED
 from sweep.stages.models import deployed_bytes, read_details
 from sweep.work import Outcome, Work, outcomes
 
@@ -39,9 +39,9 @@ def run(work: Work) -> Outcome:
     if classes:
         found |= metrics.evaluation(logits, None if labels[0] == UNLABELLED else labels)
     facts = {"degenerate": "one class"} if found.get("unique_predictions") == 1 else {}
-    exact = work.folder / "exact.npy"
+    exact = work.folder / EXACT
     if work.settings["exact"] == "source":  # equal weights have equal exact logits, and to compute them takes longer than all else
-        for name in (exact.name, "moved.npy"):
+        for name in (EXACT, MOVED):
             shutil.copyfile(Path(work.inputs["source"]) / name, work.folder / name)
     if exact.exists() and classes:
         reference = np.load(exact)
@@ -64,7 +64,7 @@ def _allowance(work: Work, source: np.ndarray) -> tuple[allowance.Allowance, all
     """What the row explains of a difference from the source, and what rounding in float32 does."""
     assert work.data is not None
     details = read_details(work.inputs["model"])
-    paths = [Path(work.inputs["source"]) / name for name in ("exact.npy", "moved.npy")]
+    paths = [Path(work.inputs["source"]) / name for name in (EXACT, MOVED)]
     exact, moved = (np.load(path) if path.exists() else None for path in paths)
     if details["layers"] is None:
         products = details["products"]

@@ -15,11 +15,12 @@ import numpy as np
 from sweep import quantization, toolchain
 from sweep.operators import _probe as probing
 from sweep.probing import draw, reproducer, shrink
+from sweep.probing.found import CRASHED, FAULTY, RIGHT, TIMED_OUT, UNSUPPORTED, VERDICTS, WRONG, fault_of
 from sweep.probing.judge import judge, tolerance, values_of
 from sweep.probing.names import Named, name
 from sweep.stages.probe import DEPLOYED, EXPORTED, OUTPUT, OWN_OUTPUT, PROBE_SECONDS
 from sweep.work import Outcome, Work
-from sweep.work.attempts import CRASHED, TIMED_OUT, Found, each
+from sweep.work.attempts import Found, each
 
 NATIVE = "native"
 TOGETHER = 50
@@ -30,8 +31,6 @@ REPRODUCED = 12
 """So many faults of a cell are written down, the most frequent first."""
 PROBE = ("operator", "parameters", "seed", "alike")
 
-RIGHT, WRONG, UNSUPPORTED = "right", "wrong", "unsupported"
-FAULTY = (WRONG, CRASHED, TIMED_OUT)
 _CLASSES = {"export": "convert_failed", "convert": "convert_failed", "open": "load_failed", "run": "inference_failed"}
 
 Probe = Mapping[str, Any]
@@ -62,7 +61,7 @@ def run(work: Work) -> Outcome:
             route.write_down(fault, route.shrunk(fault, failing), work.folder / "reproducers")
     (work.folder / "probes.json").write_text(json.dumps(records, indent=1))
     verdicts = Counter(record["verdict"] for record in records)
-    metrics: dict[str, float] = {f"probes_{verdict}": verdicts[verdict] for verdict in (RIGHT, WRONG, UNSUPPORTED, CRASHED, TIMED_OUT)}
+    metrics: dict[str, float] = {f"probes_{verdict}": verdicts[verdict] for verdict in VERDICTS}
     metrics |= {
         "probes": len(records),
         "probes_framework_faulty": sum(record["framework"] in FAULTY for record in records),
@@ -77,16 +76,9 @@ def _by_fault(records: Sequence[Record]) -> list[tuple[str, list[Probe]]]:
     """Failing probes by their fault, the most frequent first."""
     found: dict[str, list[Probe]] = {}
     for record in records:
-        if fault := _fault(record):
+        if fault := fault_of(record):
             found.setdefault(fault, []).append({name: record[name] for name in PROBE if name in record})
     return sorted(found.items(), key=lambda item: -len(item[1]))
-
-
-def _fault(record: Record) -> str | None:
-    """What a probe has in common with others that fail for the same reason, None where it does not fail."""
-    if record["verdict"] not in FAULTY:
-        return None
-    return "-".join([*filter(None, [record["parameters"].get("function")]), record["fault"]])
 
 
 class _Route:
@@ -118,7 +110,7 @@ class _Route:
         best = shrink.simplest(failing, self.space)
         for _round in range(ROUNDS):
             simpler = shrink.simpler(best, self.space)
-            same = [probe for probe, record in zip(simpler, self.records(simpler), strict=True) if _fault(record) == fault]
+            same = [probe for probe, record in zip(simpler, self.records(simpler), strict=True) if fault_of(record) == fault]
             if not same:
                 break
             best = shrink.simplest(same, self.space)
@@ -132,7 +124,7 @@ class _Route:
         folder = self._folder()
         (record,) = self._batch([probe], [folder])
         file = next((folder / (EXPORTED if self.native else DEPLOYED)).glob("*"), None)
-        if _fault(record) != fault or file is None:
+        if fault_of(record) != fault or file is None:
             return
         reproducer.write(parent / f"{probe['operator']}-{fault}", reproducer.Fault(
             probe=probe, named=Named(record["fault"], record.get("detail") or record["message"], record.get("also", [])), kind=kind,

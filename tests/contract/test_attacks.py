@@ -254,9 +254,9 @@ def test_a_targeted_attack_reaches_its_target(target, model, functions, x, y):
 
 def test_the_difference_of_logits_ratio_has_its_own_gradient(model, functions, x, y):
     """Against finite differences of the loss as the paper writes it."""
-    from sweep.estimator import difference_of_logits_ratio
+    from sweep.estimator import DifferenceOfLogitsRatio
 
-    ratio, step, x, y = difference_of_logits_ratio(model), 1e-2, x[1:], y[1:]  # the first has equal logits
+    ratio, step, x, y = DifferenceOfLogitsRatio(model), 1e-2, x[1:], y[1:]  # the first has equal logits
 
     def loss(x):
         logits = np.sort(functions["predict"](x.astype(np.float64)), axis=1)
@@ -264,7 +264,9 @@ def test_the_difference_of_logits_ratio_has_its_own_gradient(model, functions, x
         other = np.where(of_y == logits[:, -1], logits[:, -2], logits[:, -1])
         return -(of_y - other) / (logits[:, -1] - logits[:, -3])
 
+    before = model.queries
     np.testing.assert_allclose(ratio.compute_loss(x, y), loss(x), rtol=1e-5, atol=1e-6)
+    assert model.queries.forward - before.forward == len(x)  # whoever asks through it asks the model
     gradient, direction = ratio.loss_gradient(x, y), np.random.RandomState(2).normal(size=x.shape).astype(np.float32)
     slope = (loss(x + step * direction) - loss(x - step * direction)) / (2 * step)
     agree = np.isclose((gradient * direction).reshape(len(x), -1).sum(axis=1), slope, rtol=0.02, atol=0.02)

@@ -25,6 +25,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from sweep import diagnosis, reference
+from sweep.parity import WRONG
 
 from . import onnx_file, remade, tflite_file, weighted
 from .converted import ROUTES, Unsuitable, Way, Workshop, how, run, verdict
@@ -33,7 +34,6 @@ from .networks import Network, is_image, networks
 ATTEMPTS = 300
 ROWS = ("float32", "float16", "dynamic_int8", "static_int8")
 FILES = {"onnxruntime": onnx_file, "litert": tflite_file}
-WRONG = ("degraded", "broken")
 
 
 class Answer(NamedTuple):

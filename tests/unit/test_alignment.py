@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from drawn import trained_like
 
 from sweep import layers as neutral
 from sweep import reference, simulation
@@ -26,8 +27,7 @@ LAYERS = [
 def case():
     """Weights, images, and the right outputs in float32."""
     random = np.random.RandomState(0)
-    weights = {name: (random.rand(*shape) + 0.1 if name.endswith("variance") else random.randn(*shape)).astype(np.float32)
-               for name, shape in neutral.parameters(LAYERS).items()}
+    weights = trained_like(random, LAYERS)
     images = random.rand(4, 6, 7, 2).astype(np.float32)
     return weights, images, reference.layer_outputs(LAYERS, weights, images, np.float32)
 

@@ -4,6 +4,7 @@ import json
 
 import numpy as np
 import pytest
+from drawn import trained_like
 
 from sweep import diagnosis, reference, simulation
 from sweep import layers as neutral
@@ -30,8 +31,7 @@ SHOWN = ("norm", "relu", "pool", "flat", "relu2", "logits")  # the convolution a
 @pytest.fixture
 def case():
     random = np.random.RandomState(0)
-    weights = {name: (random.rand(*shape) + 0.1 if name.endswith("variance") else random.randn(*shape)).astype(np.float32)
-               for name, shape in neutral.parameters(LAYERS).items()}
+    weights = trained_like(random, LAYERS)
     return weights, random.rand(12, 6, 6, 3).astype(np.float32)
 
 

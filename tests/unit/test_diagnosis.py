@@ -4,6 +4,7 @@ import json
 
 import numpy as np
 import pytest
+from drawn import trained_like
 
 from sweep import diagnosis, hypotheses, initial, reference
 from sweep import layers as neutral
@@ -24,8 +25,7 @@ CONV = [
 def conv():
     """A list, trained-like weights and images."""
     random = np.random.RandomState(0)
-    weights = {name: (random.rand(*shape) + 0.1 if name.endswith("variance") else random.randn(*shape)).astype(np.float32)
-               for name, shape in neutral.parameters(CONV).items()}
+    weights = trained_like(random, CONV)
     return CONV, weights, random.rand(5, 6, 6, 2).astype(np.float32)
 
 
