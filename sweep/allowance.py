@@ -7,7 +7,8 @@ Three sources, the best that there is:
   by one ulp, do in plain float32 counts where that is more: a difference means something only beyond it. Without such a copy, half a unit
   in the last place of the largest output for each layer.
 - **Simulation.** The network with its weights and activations rounded as the row says (`sweep.simulation`), against the exact one. A
-  runtime rounds at other places than the simulation does, which SIMULATION_FACTOR covers.
+  runtime rounds at other places than the simulation does, which SIMULATION_FACTOR covers, and so it does on other inputs than the
+  simulation: a percentile of few inputs is taken as high as its rank is uncertain, three deviations of a binomial count.
 - **Steps**, where there is no neutral list to simulate. For a smaller float format the float32 error times the ratio of the unit roundoffs:
   to the first order a rounding error is linear in them, and sums that are kept in float32 are only better. For integers the range of the
   source's outputs (of probabilities, of their logits) over its number of steps: rounding to a step of size s is off by a uniform error of
@@ -81,7 +82,7 @@ def of(how, plain, source, exact=None, simulated=None, layers=1, calibration=Non
         sample = np.abs(simulated - exact).reshape(len(exact), -1).max(axis=1)
         sample = sample[np.isfinite(sample)]
         if len(sample) and integers:
-            return _integer(plain, np.percentile(sample, PERCENTILES) * SIMULATION_FACTOR, share, "the simulated row")
+            return _integer(plain, np.percentile(sample, _upper_ranks(len(sample))) * SIMULATION_FACTOR, share, "the simulated row")
         if len(sample):
             return _smaller_float(plain, PARITY_FACTOR * float(sample.max()), "the simulated row")
     if integers:
@@ -91,6 +92,12 @@ def of(how, plain, source, exact=None, simulated=None, layers=1, calibration=Non
         return _integer(plain, np.array(_DEVIATIONS) * deviation, share, "{} layers of {}-bit steps".format(layers, fewest))
     ratio = 2.0 ** (_MANTISSA_BITS["float32"] - min(_MANTISSA_BITS[name] for name in types))
     return _smaller_float(plain, plain.largest * ratio, "the source's float32 error by the ratio of unit roundoffs")
+
+
+def _upper_ranks(count):
+    """The PERCENTILES' upper ranks in a sample of so many, in percent."""
+    shares = np.array(PERCENTILES) / 100.0
+    return 100 * np.minimum(shares + 3 * np.sqrt(shares * (1 - shares) / count), 1)
 
 
 def _spread(outputs):

@@ -31,6 +31,7 @@ class Flip:
     before: int
     margin: float
     after: int
+    margin_after: float
 
 
 def deployments(rows: Sequence[CellRecord]) -> Sheet:
@@ -89,7 +90,7 @@ def flips(rows: Sequence[CellRecord], changed: Mapping[str, Sequence[Flip]]) -> 
 
     `changed` has a conversion's flips by the key of its row.
     """
-    lines: dict[tuple[Any, ...], dict[str, int]] = {}
+    lines: dict[tuple[Any, ...], dict[str, str]] = {}
     known: dict[tuple[Any, ...], Flip] = {}
     of_source: dict[tuple[Any, ...], int] = {}
     for row in rows:
@@ -99,7 +100,7 @@ def flips(rows: Sequence[CellRecord], changed: Mapping[str, Sequence[Flip]]) -> 
         for flip in changed.get(row.key, ()):
             at = (*source, flip.index)
             known[at] = flip
-            lines.setdefault(at, {})[f"{runtime_of(row)} {row.params['quantization']}"] = flip.after
+            lines.setdefault(at, {})[f"{runtime_of(row)} {row.params['quantization']}"] = f"{flip.after} (margin {flip.margin_after:.3g})"
     data = []
     for at, after in lines.items():
         flip, source = known[at], at[:-1]
@@ -118,7 +119,7 @@ def flips_between(source: "pandas.DataFrame", deployed: "pandas.DataFrame") -> l
     """The flips of a conversion, from outcomes.parquet of its source's evaluation and of its own."""
     both = source.merge(deployed, on=("index", "label"), suffixes=("", "_after"))
     changed = both[both["prediction"] != both["prediction_after"]]
-    columns = (changed[name].tolist() for name in ("index", "label", "prediction", "margin", "prediction_after"))
+    columns = (changed[name].tolist() for name in ("index", "label", "prediction", "margin", "prediction_after", "margin_after"))
     return [Flip(*values) for values in zip(*columns, strict=True)]
 
 

@@ -9,8 +9,8 @@ import itertools
 import json
 import math
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,7 @@ from sweep.facts import Component
 from sweep.host import memory_bytes
 from sweep.inputs import UNLABELLED, read_labels
 from sweep.quantization import ROWS
-from sweep.stages.evaluate import EXACT
+from sweep.stages.evaluate import CHECKED, EXACT
 from sweep.workers import Limits as WorkerLimits
 from sweep.workers import Pool, Shape
 
@@ -63,12 +63,13 @@ def compare(source: Path, conversions: Mapping[Path, Limits], inputs: Path, thre
     Raises ConfigError where the source, the inputs or a setting is at fault; a conversion's faults are in what is yielded.
     """
     prepared, splits = own_inputs.prepare(inputs, cache_folder())
+    runtimes = _runtimes({limits.runtime for limits in conversions.values() if limits.runtime is not None})
     with tempfile.TemporaryDirectory(prefix="sweep-gate-") as name, contextlib.closing(Pool(keep=2, recycle_bytes=8 << 30)) as pool:
         folder = Path(name)
         np.savez(folder / "splits.npz", **{part: getattr(splits, part) for part in ("train", "validation", "calibration", "attack")})
         data = {"folder": str(prepared.folder), "splits": str(folder / "splits.npz")}
         bench = Bench(pool, Shape(toolchain.default(), threads), WorkerLimits(SECONDS, memory_bytes()), folder / "log.txt")
-        gate = _Gate(folder, data, bench, facts.gather(cache_folder(), {}).runtimes)
+        gate = _Gate(folder, data, bench, runtimes)
         try:
             original = gate.source(source)
         except StageFailed as failure:
@@ -76,6 +77,19 @@ def compare(source: Path, conversions: Mapping[Path, Limits], inputs: Path, thre
         _check_source(source, original, gate.labels)
         for path, limits in conversions.items():
             yield gate.conversion(path, limits, original)
+
+
+def _runtimes(wanted: Collection[str]) -> Mapping[str, Component]:
+    """The runtimes of the default toolchain, and the wanted ones. Raises ConfigError for one that is not there."""
+    known = toolchain.offers("runtimes")
+    for name in wanted:
+        if name not in known:
+            raise ConfigError(f"runtime: there is no {name!r}{nearest(name, known)}")
+    found = facts.gather(cache_folder(), {"runtimes": wanted}).runtimes
+    for name in wanted:
+        if found[name].missing:
+            raise ConfigError(f"runtime: {found[name].missing}")
+    return found
 
 
 class _Gate:
@@ -107,8 +121,6 @@ class _Gate:
 
     def _runtime(self, model_format: str, wanted: str | None) -> Component:
         """The runtime that opens files of a format as they are: the wanted one, or the first; the format's own where there is none."""
-        if wanted is not None and wanted not in self.runtimes:
-            raise ConfigError(f"runtime: there is no {wanted!r}{nearest(wanted, self.runtimes)}")
         usable = [each for each in self.runtimes.values() if not each.missing and each.facts["format"] == model_format]
         if wanted not in (None, NATIVE):
             usable = [each for each in usable if each.name == wanted]
@@ -127,15 +139,18 @@ class _Gate:
         details = json.loads((folder / "model.json").read_text()) | {"quantization": row}
         (folder / "model.json").write_text(json.dumps(details))
         settings = self._serving(runtime) | {"examples": None, "reference_examples": exact}
-        self._call("evaluate:run", settings=settings, model=str(folder), data=self.data, out=str(folder))
+        self._call("evaluate:run", runtime.toolchain, settings=settings, model=str(folder), data=self.data, out=str(folder))
         return _Adopted(folder, runtime, details, size, np.load(folder / "logits.npy"))
 
     def _serving(self, runtime: Component) -> dict[str, Any]:
         options = {name: option["default"] for name, option in runtime.facts["options"].items()}
         return {"module": runtime.module, "options": options, "threads": self.bench.shape.threads, "seed": 0}
 
-    def _call(self, function: str, **arguments: Any) -> Any:
-        with self.bench.pool.borrow(self.bench.shape, self.bench.log) as worker:
+    def _bench(self, name: str) -> Bench:
+        return replace(self.bench, shape=replace(self.bench.shape, toolchain=toolchain.named(name)))
+
+    def _call(self, function: str, name: str = toolchain.DEFAULT, **arguments: Any) -> Any:
+        with self.bench.pool.borrow(self._bench(name).shape, self.bench.log) as worker:
             return worker.call(f"sweep.stages.{function}", arguments, self.bench.limits, self.bench.log)[0]
 
     def _judged(self, model: _Adopted, limits: Limits, source: _Adopted) -> dict[str, Any]:
@@ -148,6 +163,8 @@ class _Gate:
         allowed = allowance.of(how, plain, source.outputs, layers=products)
         outputs, order = _in_order(model, source)
         found = parity.verdict(outputs, source.outputs, allowed, classes=classes)
+        single, again = (np.load(model.folder / f"{name}.npy") for name in CHECKED)
+        found = parity.with_steadiness(found, model.outputs, single, again, allowed)
         found |= {"size_bytes": model.bytes, "size_ratio": model.bytes / source.bytes}
         if order is not None:
             found["outputs_order"] = order
@@ -159,13 +176,14 @@ class _Gate:
         """Interleaved with the source, which runs as a deployed file where its format is one."""
         deployed = self._runtime(source.details["format"], None)
         device = components.load("devices", "localhost")
-        candidate, reference = (
-            Timed(self.bench, {"settings": self._serving(runtime) | {"throughput_batch": BATCH}, "model": str(folder), "data": self.data})
-            for runtime, folder in ((model.runtime, model.folder), (deployed, source.folder))
-        )
+        candidate, reference = self._timed(model.runtime, model.folder), self._timed(deployed, source.folder)
         with hostlock.held(exclusive=True):
             samples = device.measure(candidate, reference, PROCESSES, BLOCKS, 0)
         return {**timing.ratio(samples.candidate, samples.reference), "latency_reference": deployed.name}
+
+    def _timed(self, runtime: Component, folder: Path) -> Timed:
+        settings = self._serving(runtime) | {"throughput_batch": BATCH}
+        return Timed(self._bench(runtime.toolchain), {"settings": settings, "model": str(folder), "data": self.data})
 
 
 def _check_source(path: Path, source: _Adopted, labels: np.ndarray) -> None:

@@ -12,10 +12,12 @@ from sweep.budget import Check
 def write(path: Path, suites: Sequence[tuple[str, Mapping[str, Any], Sequence[Check], str]]) -> None:
     """Write suites of a name, all figures, checks, and what kept the conversion from giving any ("" for nothing)."""
     root = ElementTree.Element("testsuites", name="gate")
+    totals = {"tests": 0, "failures": 0, "errors": 0}
     for name, figures, checks, failure in suites:
         failed = sum(not check.holds for check in checks)
-        counts = {"tests": str(len(checks) + bool(failure)), "failures": str(failed), "errors": str(int(bool(failure)))}
-        suite = ElementTree.SubElement(root, "testsuite", {"name": name, **counts})
+        counts = {"tests": len(checks) + bool(failure), "failures": failed, "errors": int(bool(failure))}
+        totals = {kind: totals[kind] + count for kind, count in counts.items()}
+        suite = ElementTree.SubElement(root, "testsuite", {"name": name, **_texts(counts)})
         for check in checks:
             case = ElementTree.SubElement(suite, "testcase", classname=name, name=check.name)
             if not check.holds:
@@ -24,5 +26,10 @@ def write(path: Path, suites: Sequence[tuple[str, Mapping[str, Any], Sequence[Ch
             case = ElementTree.SubElement(suite, "testcase", classname=name, name="runs")
             ElementTree.SubElement(case, "error", message=failure)
         ElementTree.SubElement(suite, "system-out").text = json.dumps(dict(figures), indent=1, sort_keys=True)
+    root.attrib.update(_texts(totals))
     ElementTree.indent(root)
     ElementTree.ElementTree(root).write(path, encoding="utf-8", xml_declaration=True)
+
+
+def _texts(counts: Mapping[str, int]) -> dict[str, str]:
+    return {kind: str(count) for kind, count in counts.items()}

@@ -32,10 +32,10 @@ EXPECTED_LEAST = 5
 """Kappa says nothing where chance alone would leave fewer disagreements than this."""
 DECIDED_SHARE = 1e-3
 """Of an integer row's inputs, at least one, may be decided and answered otherwise: an activation before the last may be cut as well."""
+FEWEST, FAR, RARE = 20, 4, 0.1
+"""Of FEWEST inputs one may be anything, since it may lie beyond an integer row's calibration. So it may of fewer where RARE or more of them
+are expected to; else none has another decided answer, or is further off than FAR times what the last percentile may be."""
 ORDERED_MOST = 5000
-FEWEST, FAR = 20, 4
-"""Of so many inputs one may be anything, since it may lie beyond an integer row's calibration; of fewer none is further off than so many
-times what the last percentile may be."""
 """Outputs of which each is compared with each; a model with more gives signals or images, which are not mixed up one by one."""
 _ORDER_SHARE = 0.1  # outputs are another's column where they are this near, as a share of their spread
 
@@ -112,7 +112,7 @@ def _differences(found, outputs, source, allowance, limits):
     beyond = []
     expected = allowance.clipped_share * len(source)
     cut = max(1, int(expected + 3 * np.sqrt(expected)))  # three deviations of a Poisson count
-    if len(source) < FEWEST and found["difference_max"] > FAR * allowance.largest:
+    if not _one_may_be_cut(len(source), allowance) and found["difference_max"] > FAR * allowance.largest:
         beyond.append("a difference of {:.3g} among {} inputs, where {} explains {:.2g} for 99 %".format(
             found["difference_max"], len(source), allowance.basis, allowance.largest))
     if clipped.sum() > cut:
@@ -142,10 +142,14 @@ def _answers(found, outputs, source, allowance):
     )
     if (1 - chance) * len(source) >= EXPECTED_LEAST:
         found["kappa"] = float((agreement - chance) / (1 - chance))
-    allowed = 0 if allowance.percentiles is None else max(int(len(source) >= FEWEST), DECIDED_SHARE * len(source))
+    allowed = 0 if allowance.percentiles is None else max(int(_one_may_be_cut(len(source), allowance)), DECIDED_SHARE * len(source))
     if disagreements > allowed:
         return ["{} of {} decided inputs have another answer".format(disagreements, decided.sum())]
     return []
+
+
+def _one_may_be_cut(count, allowance):
+    return count >= FEWEST or allowance.clipped_share * count >= RARE
 
 
 def _correlation(outputs, source):
@@ -218,6 +222,21 @@ def determinism(first, second):
     """Outputs of the same model on the same inputs twice: `repeat_difference_max` as above, and `deterministic`: equal in every bit."""
     found = _invariance("repeat", first, second, 0.0)
     return {"deterministic" if name == "repeat_invariant" else name: value for name, value in found.items()}
+
+
+def with_steadiness(judged, outputs, single, again, allowance):
+    """A verdict (see `verdict`) with the figures of `batch_invariance` and `determinism` added: `single` (m, ...) are the first outputs run
+    one by one, `again` those run a second time. What its companions in the batch or another run change by more than the row explains
+    is `degraded` at least: the same input has several answers."""
+    found = dict(judged, **batch_invariance(outputs[:len(single)], single, allowance))
+    found.update(determinism(outputs[:len(again)], again))
+    reasons = []
+    for name, cause in (("batch", "run in a batch and one by one"), ("repeat", "run twice")):
+        off = found.get("{}_difference_max".format(name), np.inf)  # where one has numbers and the other none, nothing is subtracted
+        if off > max(allowance.largest, allowance.rounding):
+            reasons.append("outputs of the same inputs {} differ by {:.3g}".format(cause, off))
+    worst = VERDICTS[max(VERDICTS.index(found["verdict"]), VERDICTS.index("degraded"))] if reasons else found["verdict"]
+    return dict(found, verdict=worst, reasons=found["reasons"] + reasons)
 
 
 def _invariance(name, one, other, allowed):

@@ -27,7 +27,10 @@ def operators(rows: Sequence[CellRecord]) -> Sheet:
         dict(zip(("operator", "framework", "quantization"), at, strict=True)) | {name: found.get(name, "") for name in runtimes}
         for at, found in sorted(lines.items())
     ]
-    notes = ["right / wrong / unsupported, then what ended its process or took too long, if there was any."]
+    notes = [
+        "right / wrong / unsupported, then, if there are any, those that are undecided since zeros would be right in steps so coarse, that "
+        "ended their process, and that took too long."
+    ]
     return Sheet("operators", "Operators by runtime and version", data, data, notes)
 
 
@@ -36,8 +39,8 @@ def _counts(row: CellRecord) -> str:
         return row.tags["failure_class"]
     if row.tags["status"] != OK:
         return "skipped"
-    right, wrong, unsupported, crashed, late = (int(row.metrics.get(f"probes_{name}", 0)) for name in VERDICTS)
-    ended = [f"{crashed} crashed"] * bool(crashed) + [f"{late} timed out"] * bool(late)
+    right, wrong, undecided, unsupported, crashed, late = (int(row.metrics.get(f"probes_{name}", 0)) for name in VERDICTS)
+    ended = [f"{undecided} undecided"] * bool(undecided) + [f"{crashed} crashed"] * bool(crashed) + [f"{late} timed out"] * bool(late)
     return ", ".join([f"{right} / {wrong} / {unsupported}", *ended])
 
 

@@ -18,8 +18,9 @@ from sweep import reference
 
 Arithmetic = namedtuple("Arithmetic", "weights activations dynamic granularity rounding")
 Arithmetic.__new__.__defaults__ = ("nearest",)
-"""Types by name, whether the ranges of activations are taken anew for every input, what has a scale of its own (`channel`, `tensor`, or so
-many inputs of a channel in a matrix), and whether steps of unsigned weights are the `nearest` or the one `down`."""
+"""Types by name, whether the ranges of activations are taken anew for every input, what has a scale of its own (`channel`, `tensor`,
+`matrix_channel`: a channel of a matrix and else the tensor, or so many inputs of a channel in a matrix), and whether steps of unsigned
+weights are the `nearest` or the one `down`."""
 BLOCK = 32  # inputs, where a row says no more than that a block has a scale
 
 PRODUCTS = ("conv2d", "conv1d", "dense", "lstm", "gru")
@@ -153,9 +154,9 @@ def bits(kind):
 def _largest_magnitudes(values, granularity):
     """Of what has a scale of its own, in a shape that goes with the values'."""
     magnitudes = np.abs(values)
-    if granularity == "tensor":
+    if granularity == "tensor" or (granularity == "matrix_channel" and values.ndim != 2):
         return magnitudes.max()
-    if granularity == "channel" or values.ndim != 2:
+    if granularity in ("channel", "matrix_channel") or values.ndim != 2:
         return magnitudes.max(axis=tuple(range(values.ndim - 1)), keepdims=True)
     starts = np.arange(0, len(values), granularity)
     return np.repeat(np.maximum.reduceat(magnitudes, starts, axis=0), granularity, axis=0)[:len(values)]

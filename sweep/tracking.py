@@ -50,7 +50,14 @@ class Tracker:
             _create_database(tracking_uri)
             self._client = MlflowClient(tracking_uri)
             self._stages = _experiment(self._client, STAGES_EXPERIMENT, artifacts)
-            self._experiment = _experiment(self._client, sweep, artifacts)
+            self._found = _active(self._client, sweep)  # whoever only reads leaves no empty one behind
+        self._artifacts_root = artifacts
+
+    @property
+    def _experiment(self) -> Experiment:
+        if self._found is None:
+            self._found = _experiment(self._client, self._sweep, self._artifacts_root)
+        return self._found
 
     def experiment(self) -> str:
         """The id of the sweep's experiment, as the UI's addresses have it."""
@@ -69,7 +76,7 @@ class Tracker:
             found[record.key] = record
             self._finished_runs[record.key] = run.info.run_id
         self._cells.clear()
-        for run in each_run(self._client, self._experiment):
+        for run in each_run(self._client, self._found) if self._found else ():
             tags = run.data.tags
             if tags.get("stage") == "sweep":
                 self._sweep_run = run.info.run_id
@@ -238,11 +245,15 @@ def _finished(run: Run, uri: str) -> Finished:
 
 
 def _experiment(client: MlflowClient, name: str, artifacts: str | None) -> Experiment:
+    location = f"{artifacts}/{name}" if artifacts else None
+    found = _active(client, name)
+    return found or client.get_experiment(client.create_experiment(name, artifact_location=location, tags=SHOWN_AS))
+
+
+def _active(client: MlflowClient, name: str) -> Experiment | None:
+    """An experiment by name, None where there is none. Raises StoreUnavailable for one that is deleted."""
     experiment = client.get_experiment_by_name(name)
-    if experiment is None:
-        location = f"{artifacts}/{name}" if artifacts else None
-        experiment = client.get_experiment(client.create_experiment(name, artifact_location=location, tags=SHOWN_AS))
-    if experiment.lifecycle_stage != "active":
+    if experiment is not None and experiment.lifecycle_stage != "active":
         raise StoreUnavailable(f"the experiment {name!r} is deleted in MLflow; restore it, or choose another name for the sweep")
     return experiment
 

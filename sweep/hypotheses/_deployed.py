@@ -110,7 +110,7 @@ def _calibration(case):
     observed, expected = case.observed, case.expected
     low, high = observed.min(), observed.max()
     levels = np.unique(observed)
-    if len(levels) == 1 and expected.min() != expected.max():
+    if len(levels) == 1 and expected.min() != expected.max() and _in_one_step(expected, float(levels[0])):
         yield "all of its values in one step, {:.3g}".format(levels[0]), observed
     if 1 < len(levels) <= _LEVELS:
         step, most = float(np.diff(levels).min()), np.abs(expected).max()
@@ -122,6 +122,11 @@ def _calibration(case):
     if cut.any() and low < high:
         text = "{:.2g} % of the values cut to a range of [{:.3g}, {:.3g}]".format(100 * cut.mean(), low, high)
         yield text, np.clip(expected, low, high)
+
+
+def _in_one_step(values, level):
+    """Whether steps of some size take all values to the one level: to 0 large enough ones do, and to another the level's own."""
+    return level == 0 or bool((np.abs(values - level) <= abs(level) / 2).all())
 
 
 def _layouts(case):

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-RIGHT, WRONG, UNSUPPORTED, CRASHED, TIMED_OUT = VERDICTS = ("right", "wrong", "unsupported", "crashed", "timed_out")
+RIGHT, WRONG, UNDECIDED, UNSUPPORTED, CRASHED, TIMED_OUT = VERDICTS = ("right", "wrong", "undecided", "unsupported", "crashed", "timed_out")
 FAULTY = (WRONG, CRASHED, TIMED_OUT)
 
 

@@ -150,5 +150,11 @@ def judge(observed: np.ndarray, right: np.ndarray, allowed: np.ndarray, row: str
     return Judgement(worst <= 1, most, worst, "" if worst <= 1 else _where(ratio > 1))
 
 
+def decides(right: np.ndarray, allowed: np.ndarray, row: str) -> bool:
+    """Whether a wrong output could be told: under coarse steps an output of nothing but zeros may be within what is tolerated of one that
+    isn't, and then a right verdict says nothing."""
+    return not right.any() or not judge(np.zeros_like(right), right, allowed, row).right
+
+
 def _where(wrong: np.ndarray) -> str:
     return f"{int(wrong.sum())} of {wrong.size} values are off"

@@ -120,7 +120,7 @@ def _dynamic(prepared, target, _calibration, settings):
     # Unsigned weights: twice as fast as signed ones with the runtime's x86 kernels for integer convolutions, and no less accurate.
     quantize_dynamic(
         str(prepared), str(target), op_types_to_quantize=["Conv", "Gemm", "MatMul", "Gather", "LSTM"],
-        per_channel=settings["granularity"] == "channel", weight_type=QuantType.QUInt8,
+        per_channel=settings["granularity"] == "matrix_channel", weight_type=QuantType.QUInt8,
     )
 
 

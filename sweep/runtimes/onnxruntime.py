@@ -36,6 +36,10 @@ _OPTIONS = {
     },
 }
 _BY_CHANNEL = {"meaning": "what has a scale of its own", "values": ["channel", "tensor"], "default": "channel"}
+_BY_MATRIX_CHANNEL = {
+    "meaning": "what has a scale of its own: any tensor, or of a matrix each output channel; to a convolution's kernel the tool gives one",
+    "values": ["matrix_channel", "tensor"], "default": "matrix_channel",
+}
 _BY_TENSOR = dict(_BY_CHANNEL, default="tensor")
 _CALIBRATION = {
     "meaning": "how ranges follow from the calibration inputs", "values": ["minmax", "entropy", "percentile"], "default": "minmax",
@@ -50,7 +54,7 @@ FACTS = {
     "quantizations": {
         "float32": {},
         "float16": {},
-        "dynamic_int8": {"granularity": _BY_CHANNEL},
+        "dynamic_int8": {"granularity": _BY_MATRIX_CHANNEL},
         "static_int8": {
             "granularity": _BY_CHANNEL,
             "calibration": _CALIBRATION,

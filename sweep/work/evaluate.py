@@ -48,8 +48,10 @@ def run(work: Work) -> Outcome:
         found["float32_error_max"] = metrics.float32_error(logits[: len(reference)], reference)
     if "source" in work.inputs:
         source = np.load(Path(work.inputs["source"]) / "logits.npy")
-        allowed, limit = _allowance(work, source)
-        judged = parity.verdict(logits, source, allowed, classes=classes) | _steadiness(work.folder, logits, limit)
+        allowed = _allowance(work, source)
+        judged = parity.verdict(logits, source, allowed, classes=classes)
+        single, again = (np.load(work.folder / f"{name}.npy") for name in CHECKED)
+        judged = parity.with_steadiness(judged, logits, single, again, allowed)
         (work.folder / PARITY_FILE).write_text(json.dumps(judged, indent=1))
         found |= _figures(judged)
         facts |= {"parity": judged["verdict"]} | _told(judged)
@@ -60,8 +62,8 @@ def run(work: Work) -> Outcome:
     return outcome | {"metrics": outcome["metrics"] | found, "facts": facts}
 
 
-def _allowance(work: Work, source: np.ndarray) -> tuple[allowance.Allowance, allowance.Allowance]:
-    """What the row explains of a difference from the source, and what rounding in float32 does."""
+def _allowance(work: Work, source: np.ndarray) -> allowance.Allowance:
+    """What the row explains of a difference from the source."""
     assert work.data is not None
     details = read_details(work.inputs["model"])
     paths = [Path(work.inputs["source"]) / name for name in (EXACT, MOVED)]
@@ -83,19 +85,13 @@ def _allowance(work: Work, source: np.ndarray) -> tuple[allowance.Allowance, all
         both = min(len(simulated), len(exact))
         few, simulated = exact[:both], simulated[:both]
     plain = allowance.float32(source, exact, products, moved)
-    return allowance.of(how, plain, source, few, simulated, products, calibration), plain
+    return allowance.of(how, plain, source, few, simulated, products, calibration)
 
 
 def _has_classes(model: str) -> bool:
     """Whether a model gives one value for each class; a user's own may give anything."""
     shape = read_details(model)["output_shape"]
     return shape is not None and len(shape) == 1 and shape[0] > 1
-
-
-def _steadiness(folder: Path, logits: np.ndarray, limit: allowance.Allowance) -> dict[str, Any]:
-    """Whether an output depends on its companions in the batch, or on the run."""
-    single, again = (np.load(folder / f"{name}.npy") for name in CHECKED)
-    return parity.batch_invariance(logits[: len(single)], single, limit) | parity.determinism(logits[: len(again)], again)
 
 
 def _figures(judged: Mapping[str, Any]) -> dict[str, float]:

@@ -15,8 +15,8 @@ import numpy as np
 from sweep import quantization, toolchain
 from sweep.operators import _probe as probing
 from sweep.probing import draw, reproducer, shrink
-from sweep.probing.found import CRASHED, FAULTY, RIGHT, TIMED_OUT, UNSUPPORTED, VERDICTS, WRONG, fault_of
-from sweep.probing.judge import judge, tolerance, values_of
+from sweep.probing.found import CRASHED, FAULTY, RIGHT, TIMED_OUT, UNDECIDED, UNSUPPORTED, VERDICTS, WRONG, fault_of
+from sweep.probing.judge import decides, judge, tolerance, values_of
 from sweep.probing.names import Named, name
 from sweep.stages.probe import DEPLOYED, EXPORTED, OUTPUT, OWN_OUTPUT, PROBE_SECONDS
 from sweep.work import Outcome, Work
@@ -41,7 +41,8 @@ def run(work: Work) -> Outcome:
     """Write `probes.json`, a record for each probe, and `reproducers/`, a folder for each fault: by its kind, and by the function where an
     operator is a family of them.
 
-    A record has `id` and the probe; `verdict`: `right`, `wrong`, `unsupported`, `crashed` or `timed_out`; of what is unsupported
+    A record has `id` and the probe; `verdict`: `right`, `wrong`, `undecided` (so coarse is the row that zeros would be right too),
+    `unsupported`, `crashed` or `timed_out`; of what is unsupported
     the `step`, `failure_class`, `error` and `message`; of what is wrong the largest `difference` and its `ratio` to what is tolerated (null
     where it is no number), `why`, `fault`, `detail`, and `also`, other faults that would give the same; and `framework`, the verdict on
     what the framework itself makes of it, operator by operator; `one_by_one` where ranges depend on what is run
@@ -188,9 +189,11 @@ class _Route:
             return {"verdict": end["status"], "fault": end["status"], "message": end["message"]}
         arrays, observed = probing.arrays_of(probe), np.load(output, allow_pickle=False)
         allowed = tolerance(probe, row, self.settings["quantization_options"], arrays)
-        found = judge(observed, probing.exact(probe, *arrays), allowed, row)
+        right = probing.exact(probe, *arrays)
+        found = judge(observed, right, allowed, row)
         if found.right:
-            return {"verdict": RIGHT, "difference": found.difference, "ratio": found.ratio}
+            verdict = RIGHT if decides(right, allowed, row) else UNDECIDED
+            return {"verdict": verdict, "difference": found.difference, "ratio": found.ratio}
         how_far = {"difference": _number(found.difference), "ratio": _number(found.ratio), "why": found.why}
         return {"verdict": WRONG, **how_far, **name(probe, arrays, observed, allowed, row)._asdict()}
 

@@ -112,7 +112,8 @@ def run(way, path, network):
 
 
 def how(way):
-    return simulation.arithmetic(quantization.ROWS[way.row], {})
+    options = _runtime(way).FACTS["quantizations"][way.row]
+    return simulation.arithmetic(quantization.ROWS[way.row], {name: option["default"] for name, option in options.items()})
 
 
 def verdict(way, network, outputs):

@@ -11,7 +11,7 @@ from sweep import layers as neutral
 drawing = import_module(__package__.replace("deployed_faults", "faults") + ".networks")  # beside this one, whatever that is called
 
 CLASSES, VOCABULARY, STEPS = 8, 60, 12
-CALIBRATIONS = 3  # times the inputs
+CALIBRATIONS = 10  # times the inputs
 SPREAD_LEAST = 1e-3
 
 

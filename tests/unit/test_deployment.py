@@ -59,14 +59,14 @@ def test_a_wrong_conversion_is_not_hidden_by_a_failure():
 
 def test_flips_are_told_by_input_across_conversions():
     rows = [row("a"), row("b", quantization="int8"), row("c", quantization="int4")]
-    changed = {"b": [Flip(7, 3, 3, 0.5, 5)], "c": [Flip(7, 3, 3, 0.5, 8), Flip(2, 1, 1, 0.1, 7)]}
+    changed = {"b": [Flip(7, 3, 3, 0.5, 5, 0.25)], "c": [Flip(7, 3, 3, 0.5, 8, 1.5), Flip(2, 1, 1, 0.1, 7, 0.1)]}
     first, second = deployment.flips(rows, changed).data
     assert (first["index"], first["changed by"], first["conversions"]) == (7, 2, 3)
-    assert first["to"] == "litert 2.3 int8: 5; litert 2.3 int4: 8"
+    assert first["to"] == "litert 2.3 int8: 5 (margin 0.25); litert 2.3 int4: 8 (margin 1.5)"
     assert (second["index"], second["label"], second["source's answer"], second["changed by"]) == (2, 1, 1, 1)
 
 
 def test_flips_from_the_outcomes_of_two_evaluations():
     source = pandas.DataFrame({"index": [4, 5, 9], "label": [1, 2, 3], "prediction": [1, 2, 2], "margin": [3.0, 2.0, 1.0]})
     other = pandas.DataFrame({"index": [9, 4, 5], "label": [3, 1, 2], "prediction": [3, 1, 0], "margin": [0.5, 3.0, 0.25]})
-    assert deployment.flips_between(source, other) == [Flip(5, 2, 2, 2.0, 0), Flip(9, 3, 2, 1.0, 3)]
+    assert deployment.flips_between(source, other) == [Flip(5, 2, 2, 2.0, 0, 0.25), Flip(9, 3, 2, 1.0, 3, 0.5)]

@@ -138,6 +138,18 @@ def test_convolution_and_product_are_both_quantized(tmp_path, row, opset):
     np.testing.assert_allclose(predict(path, images[:, 0, 0]), predict(source, images[:, 0, 0]), atol=0.5 if "int4" in row else 0.05)
 
 
+@pytest.mark.parametrize(("granularity", "shapes"), [("tensor", [(), ()]), ("matrix_channel", [(), (2,)])])
+def test_dynamic_convolutions_have_one_scale_whatever_is_asked(tmp_path, granularity, shapes):
+    nodes = [
+        helper.make_node("Conv", ["input", "filter"], ["conv"], name="conv"), helper.make_node("Flatten", ["conv"], ["flat"]),
+        helper.make_node("MatMul", ["flat", "matrix"], ["logits"], name="matmul"),
+    ]
+    weights = {"filter": np.array([1, 4], np.float32).reshape(2, 1, 1, 1), "matrix": np.array([[1, 2], [3, -4], [1, 1], [2, 2]], np.float32)}
+    path = convert(write(tmp_path / "source.onnx", nodes, weights), "dynamic_int8", granularity=granularity)
+    scales = {tensor.name: numpy_helper.to_array(tensor).shape for tensor in onnx.load(str(path)).graph.initializer if "scale" in tensor.name}
+    assert [scales["filter_scale"], scales["matrix_scale"]] == shapes
+
+
 @pytest.mark.parametrize("row", ["static_int8", "int16x8"])
 @pytest.mark.parametrize("calibration", ["minmax", "entropy", "percentile"])
 @pytest.mark.parametrize("granularity", ["tensor", "channel"])

@@ -157,6 +157,29 @@ def test_batch_invariance_and_determinism(source):
     assert not parity.determinism(spoilt, source)["deterministic"]
 
 
+def test_the_same_inputs_have_one_answer(source):
+    equal = parity.verdict(source, source, FLOAT)
+    steady = parity.with_steadiness(equal, source, source[:4], source[:9], FLOAT)
+    assert (steady["verdict"], steady["reasons"], steady["batch_invariant"], steady["deterministic"]) == ("equal", [], True, True)
+    batched = parity.with_steadiness(equal, source, moved(source, 0.25)[:4], source[:9], FLOAT)
+    assert (batched["verdict"], batched["reasons"]) == ("degraded", ["outputs of the same inputs run in a batch and one by one differ by 0.25"])
+    again = parity.with_steadiness(equal, source, source[:4], moved(source, np.nan, [1])[:9], FLOAT)
+    assert (again["verdict"], again["reasons"]) == ("degraded", ["outputs of the same inputs run twice differ by inf"])
+    broken = dict(equal, verdict="broken", reasons=["it is"])
+    assert parity.with_steadiness(broken, source, moved(source, 0.25)[:4], source[:9], FLOAT)["verdict"] == "broken"
+
+
+def test_percentiles_of_few_inputs_are_taken_higher():
+    how = simulation.arithmetic(quantization.ROWS["dynamic_int8"], {})
+    exact = np.zeros((12, 2))
+    simulated = exact + np.repeat([0.001, 1.0], 6)[:, np.newaxis]  # a distribution with two humps, and its middle between them
+    found = allowance.of(how, allowance.float32(exact.astype(np.float32), exact), exact.astype(np.float32), exact, simulated)
+    assert found.percentiles == [3.0, 3.0, 3.0]
+    many = allowance.of(how, allowance.float32(np.zeros((1200, 2), np.float32)), np.zeros((1200, 2), np.float32), np.zeros((1200, 2)),
+                        np.repeat([[0.001], [1.0]], [700, 500], axis=0) + np.zeros((1200, 2)))
+    assert many.percentiles[0] == pytest.approx(0.003)  # 50 % and three times sqrt(0.25 / 1200) is 54.3 %
+
+
 def test_the_allowance_of_float_rows():
     exact = np.array([[1.0, -16.0], [2.0, 3.0]])
     source = np.array([[1.0, -16.0 + 2**-18], [2.0, 3.0], [9.0, 9.0]], np.float32)
@@ -213,6 +236,7 @@ def test_weights_in_steps():
 
     assert kernel() == [[127, 0], [60, 254]]  # steps of 1 and of 2, and half a step is rounded to even
     assert kernel(granularity="tensor") == [[128, 0], [60, 254]]
+    assert kernel(granularity="matrix_channel") == kernel()  # it is a matrix
     assert kernel(weights="uint8", granularity="tensor")[0][0] == pytest.approx(1 + 253 / 255 * round(126 / (253 / 255)))
     assert np.array(kernel(granularity=1)) == pytest.approx(WEIGHTS["dense/kernel"])  # each input of a channel by itself: all of them are ends of their range
     assert kernel(weights="uint8", rounding="down")[1][0] == pytest.approx(60.4, abs=(127 - 60.4) / 255)

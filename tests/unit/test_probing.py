@@ -18,7 +18,8 @@ from sweep.operators import _probe as probing
 from sweep.operators import conv2d
 from sweep.probing import draw, reproducer
 from sweep.probing.blame import blame
-from sweep.probing.judge import judge, tolerance
+from sweep.probing.found import VERDICTS
+from sweep.probing.judge import decides, judge, tolerance
 from sweep.probing.names import name
 from sweep.stages import probe as stage
 from sweep.work import Work, attempts, probe
@@ -329,7 +330,7 @@ def test_a_stage_finds_names_and_writes_down_what_is_wrong(bench, out):
     assert {record["fault"] for record in wrong} == {"padding_windows"}
     assert outcome["metrics"]["probes"] == 60
     assert outcome["metrics"]["probes_wrong"] == len(wrong)
-    assert sum(outcome["metrics"][f"probes_{verdict}"] for verdict in ("right", "wrong", "unsupported", "crashed", "timed_out")) == 60
+    assert sum(outcome["metrics"][f"probes_{verdict}"] for verdict in VERDICTS) == 60
     assert f"padding_windows: {len(wrong)}" in outcome["facts"]["faults"]
     assert outcome["runs"] == {"threads": 1}
     assert [folder.name for folder in (out / "reproducers").iterdir()] == ["conv2d-padding_windows"]  # of the crash there is no file
@@ -387,6 +388,13 @@ def test_probes_run_in_the_default_toolchain(bench, out, row):
     assert outcome["facts"] == {"faults": "none"}
     assert outcome["runs"]["execution_providers"] == ["CPUExecutionProvider"]
     assert not (out / "reproducers").exists()
+
+
+def test_where_zeros_would_be_right_nothing_is_decided():
+    right = np.array([[0.4, -0.2]])
+    assert decides(right, np.full_like(right, 0.3), "static_int8")
+    assert not decides(right, np.full_like(right, 0.5), "static_int8")
+    assert decides(np.zeros((1, 2)), np.full((1, 2), 0.5), "static_int8")  # zeros are what it should give
 
 
 def test_a_framework_is_probed_by_itself(bench, out):
