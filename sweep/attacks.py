@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from sweep.rules import Choice, Distance, Integer, Number, Rule
+from sweep.rules import Choice, Distance, Integer, Name, Number, Rule
 
 DISTRIBUTION = "adversarial-robustness-toolbox"
 """The package that crafts; its version is part of what an attack is."""
@@ -20,7 +20,12 @@ DISTRIBUTION = "adversarial-robustness-toolbox"
 WHITE_BOX, SCORE, DECISION = "white-box", "score", "decision"
 """What an attack sees of a model: its gradients, its logits, or its answers alone (Carlini et al. 2019, "On Evaluating Adversarial
 Robustness", section 4)."""
+STRAIGHT_THROUGH = "white-box:straight-through"
+"""Gradients are the source's, while all that is answered is the deployed model's: what the backward pass differentiable approximation does
+for a step without a gradient (Athalye et al. 2018, section 4.1)."""
 NO_TARGET = "none"
+SOURCE, DEPLOYED = "source", "deployed"
+"""Whose adversarial inputs a cell is attacked with: its source's, carried over, or its own model's; else another framework's."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +51,8 @@ class Attack:
 
 
 _LARGEST = {"inf": 1.0}  # opposite corners of the image cube
-_OURS = ("norm", "eps", "targeted", "target", "seed")
+CRAFTED_ON = "crafted_on"
+_OURS = ("norm", "eps", "targeted", "target", "seed", CRAFTED_ON)
 """Settings that every attack has. ART's classes take the first three where they can; the rest is done around them."""
 _RULES: dict[str, Rule] = {
     "eps": Distance(),
@@ -54,6 +60,7 @@ _RULES: dict[str, Rule] = {
     "targeted": Choice((False, True)),
     "target": Choice((NO_TARGET, "next", "least_likely")),
     "seed": Integer(0, 2**32 - 1),  # what NumPy's global generator takes
+    CRAFTED_ON: Name(f"{SOURCE}, {DEPLOYED} or a framework"),
     "max_iter": Integer(1, 100_000),
     "num_random_init": Integer(0, 1_000),
     "restarts": Integer(1, 1_000),
@@ -112,7 +119,8 @@ def _attack(
         rules["eps"] = Integer(1, 100_000)  # pixels
     if not targetable:
         rules |= {"targeted": Choice((False,)), "target": Choice((NO_TARGET,))}
-    ours = {"norm": norms[0], "targeted": False, "target": NO_TARGET, "seed": 0}
+    place = SOURCE if access == WHITE_BOX else DEPLOYED  # the least effort that says something of the cell's own model
+    ours = {"norm": norms[0], "targeted": False, "target": NO_TARGET, "seed": 0, CRAFTED_ON: place}
     given = {key: value for key, value in defaults.items() if value is not None}
     taken = {key for key in keys if key not in given and key not in ours}
     return Attack(
@@ -210,6 +218,12 @@ def resolve(name: str, dataset: str, overrides: Mapping[str, Any]) -> dict[str, 
             f"attack {name} on {dataset}: eps_step {settings['eps_step']:g} exceeds eps {settings['eps']:g}; set eps_step too"
         )
     return settings
+
+
+def places(name: str, overrides: Mapping[str, Any]) -> set[str]:
+    """The frameworks other than a cell's own that adversarial inputs are to be crafted on."""
+    place = overrides.get(CRAFTED_ON, ROWS[name].defaults[CRAFTED_ON])
+    return set() if place in (SOURCE, DEPLOYED) else {place}
 
 
 def _parse(name: str, settings: Mapping[str, Any]) -> dict[str, Any]:

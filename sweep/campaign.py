@@ -45,8 +45,7 @@ class Campaign:
         self._skipped = sum(1 for planned in plan.cells if planned.reason is not None)
         self.rows: dict[str, CellRecord] = {}
         for number, planned in enumerate(plan.cells):
-            keys = cells.stages_of(planned, plan)
-            self._waiting[number] = {key for key in keys if key not in scheduler.outcomes}
+            self._waiting[number] = {key for key in cells.awaited(planned, plan) if key not in scheduler.outcomes}
             for key in self._waiting[number]:
                 self._cells_of.setdefault(key, []).append(number)
         self._write_decided(range(len(plan.cells)))

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+from sweep import trust
 from sweep.axes import NO_CONTROL
 from sweep.grid import Cell
 from sweep.plan import Plan, PlannedCell
@@ -27,6 +28,11 @@ def stages_of(planned: PlannedCell, plan: Plan) -> list[str]:
     return list(found)
 
 
+def awaited(planned: PlannedCell, plan: Plan) -> set[str]:
+    """Every stage whose end a cell's row waits for."""
+    return {*stages_of(planned, plan), *(other.stage for other in planned.beside)}
+
+
 def record(planned: PlannedCell, plan: Plan, outcomes: Mapping[str, Outcome], common: Mapping[str, str]) -> CellRecord:
     """The row of a cell whose stages are all decided, or that is skipped. `common` are tags that all rows of a sweep share."""
     cell = planned.cell
@@ -35,7 +41,7 @@ def record(planned: PlannedCell, plan: Plan, outcomes: Mapping[str, Outcome], co
     tags = dict(common) | ({"access": planned.access} if planned.access else {})
     if planned.reason is not None:
         return CellRecord(planned.key, name, planned.params, tags | {"status": SKIPPED, "reason": planned.reason}, {}, keys)
-    tags |= _facts(planned, plan, outcomes)
+    tags |= _facts(planned, plan, outcomes) | _flags(planned, outcomes)
     failed = [key for key in keys if outcomes[key].status == FAILED and outcomes[key].failure_class != "upstream_failed"]
     if failed:
         first = outcomes[failed[0]]
@@ -78,6 +84,21 @@ def _metrics(planned: PlannedCell, plan: Plan, outcomes: Mapping[str, Outcome]) 
         if "float32_error_max" in source.metrics:
             found["float32_error_max"] = source.metrics["float32_error_max"]
     return found
+
+
+def _flags(planned: PlannedCell, outcomes: Mapping[str, Outcome]) -> dict[str, str]:
+    """Why an attack's figures are not to be trusted, by its own model and by the other attacks on it."""
+    own = outcomes[planned.stages["attack"]] if "attack" in planned.stages else None
+    if own is None or own.status != OK:
+        return {}
+
+    def attacked(attack: str, eps: float, outcome: Outcome) -> trust.Attacked:
+        return trust.Attacked(attack, eps, outcome.metrics["robust_accuracy"], int(outcome.metrics["attack_n"]))
+
+    others = [attacked(other.attack, other.eps, outcomes[other.stage]) for other in planned.beside if outcomes[other.stage].status == OK]
+    of_model = [own.facts["flags"]] if "flags" in own.facts else []
+    flags = [*of_model, *trust.among(attacked(planned.cell.attack, planned.params["attack_eps"], own), others)]
+    return {"attack_flags": "; ".join(flags)} if flags else {}
 
 
 def _facts(planned: PlannedCell, plan: Plan, outcomes: Mapping[str, Any]) -> dict[str, str]:

@@ -91,12 +91,18 @@ def _settings(sweep: "Sweep", known: Mapping[str, Sequence[Any]]) -> None:
             _partial_training(f"settings.{axis}.{value}", sweep.train, changed)
     for name, changed in sweep.settings.attack.items():
         _check("settings.attack", name, attacks.ROWS)
-        attacks.check(name, changed)
+        _attack("settings.attack", name, changed, known)
     for grid in sweep.grid:
         for value in grid.attack:
             name, changed = variants.parse(value)
             if changed:
-                attacks.check(name, changed)
+                _attack("grid.attack", name, changed, known)
+
+
+def _attack(where: str, name: str, changed: Mapping[str, Any], known: Mapping[str, Sequence[Any]]) -> None:
+    attacks.check(name, changed)
+    for place in attacks.places(name, changed):
+        _check(f"{where}.{name}.{attacks.CRAFTED_ON}", place, [attacks.SOURCE, attacks.DEPLOYED, *known["framework"]], "framework")
 
 
 def _frameworks(sweep: "Sweep", known: Mapping[str, Sequence[Any]]) -> None:

@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 
 from sweep import ensemble
-from sweep.attacks import NO_TARGET, ROWS, Attack
+from sweep.attacks import CRAFTED_ON, NO_TARGET, ROWS, Attack
 
+STARTS = "num_random_init"
 ROUNDING = 1e-5
 """By how much a perturbation may exceed eps through float32 arithmetic, relative and absolute."""
 SAME_PIXEL = 0.5 / 255
@@ -22,19 +23,24 @@ def craft(name: str, settings: Mapping[str, Any], estimator: Any, x: np.ndarray,
 
     `settings` come from `resolve`, `estimator` from `sweep.estimator`, `y` is the true labels, int64 (N,), `logits` (N, classes) the
     model's on x. An input that the model gets wrong as it is stays as it is: there is nothing to attack. Nor is anything of a minimal
-    attack kept that went beyond eps. Equal arguments give equal results, and the global generators, from which ART draws, are left as they
-    were.
+    attack kept that went beyond eps. Of several random starts each takes on what withstood the ones before. Equal arguments give equal
+    results, and the global generators, from which ART draws, are left as they were.
 
     Raises RuntimeError where the result breaks the threat model, ART's EstimatorError where the estimator lacks what the attack needs.
     """
     row, x = ROWS[name], np.asarray(x, np.float32)
-    attack = _made(row, settings, estimator)
+    starts = max(1, settings.get(STARTS, 1))
+    attack = _made(row, settings if starts == 1 else {**settings, STARTS: 1}, estimator)
     aims = y if settings["target"] == NO_TARGET else targets(settings["target"], logits, y)
-    right, adversarial = logits.argmax(axis=1) == y, x.copy()
-    if right.any():
-        with _seeded(settings["seed"]):
-            found = np.asarray(attack.generate(x=x[right], y=aims[right]), dtype=np.float32)
-        adversarial[right] = _within(row, settings, x[right], found)
+    left, adversarial = np.flatnonzero(logits.argmax(axis=1) == y), x.copy()
+    with _seeded(settings["seed"]):
+        for start in range(starts):
+            if not len(left):
+                break
+            found = np.asarray(attack.generate(x=x[left], y=aims[left]), dtype=np.float32)
+            adversarial[left] = _within(row, settings, x[left], found)
+            if start + 1 < starts:  # ART starts anew for every input, and keeps the start that fooled most of a batch
+                left = left[estimator.predict(adversarial[left]).argmax(axis=1) == y[left]]
     _check_threat_model(name, settings, x, adversarial)
     return adversarial
 
@@ -51,7 +57,7 @@ def targets(rule: str, logits: np.ndarray, y: np.ndarray) -> np.ndarray:
 def _made(row: Attack, settings: Mapping[str, Any], estimator: Any) -> Any:
     """ART's attack with its arguments."""
     module, _, class_name = row.art_class.partition(":")
-    named = {key: row.arguments.get(key, key) for key in settings if key not in ("seed", "target")}
+    named = {key: row.arguments.get(key, key) for key in settings if key not in ("seed", "target", CRAFTED_ON)}
     arguments = {argument: settings[key] for key, argument in named.items() if argument}
     if arguments.get("norm") == "inf":
         arguments["norm"] = np.inf

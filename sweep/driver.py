@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 import yaml
 from rich.console import Console
 
-from sweep import facts, schema, summary, variants
-from sweep.axes import NOTHING, OWN_INPUTS
+from sweep import attacks, facts, schema, summary, variants
+from sweep.axes import NO_ATTACK, NOTHING, OWN_INPUTS
 from sweep.cache import cache_folder
 from sweep.campaign import Campaign
 from sweep.errors import BrokenOff, ConfigError, StoreUnavailable, SweepError
@@ -214,10 +214,16 @@ def _found(sweep: schema.Sweep, name: str, cache: Path, console: Console) -> Fou
 def _wanted(sweep: schema.Sweep) -> dict[str, set[str]]:
     """The frameworks and runtimes that a sweep names."""
     frameworks = {value for grid in sweep.grid for value in grid.framework}
+    frameworks |= {value for grid in sweep.grid for attack in grid.attack for value in _crafted_on(sweep, attack)}
     frameworks |= {value for value in (sweep.same_weights_from, sweep.transplant_via, sweep.trace.against) if value}
     runtimes = {variants.base(value) for grid in sweep.grid for value in grid.runtime} | {sweep.measure.reference}
     models = {value for grid in sweep.grid for value in grid.model} - {NOTHING}
     return {"frameworks": frameworks - {NOTHING}, "runtimes": runtimes, "models": models}
+
+
+def _crafted_on(sweep: schema.Sweep, attack: str) -> set[str]:
+    name, settings = variants.parse(attack)
+    return attacks.places(name, sweep.settings.attack.get(name, {}) | dict(settings)) if name != NO_ATTACK else set()
 
 
 def _usable(plan: Plan, finished: dict[str, Finished], ledger: Ledger) -> dict[str, Finished]:

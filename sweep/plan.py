@@ -44,6 +44,14 @@ class Stage:
     gpu: bool = False
 
 
+class Beside(NamedTuple):
+    """Another cell's attack on the same model, within the same kind of ball: its end is awaited, its failure is its own affair."""
+
+    attack: str
+    eps: float
+    stage: str
+
+
 @dataclass(frozen=True)
 class PlannedCell:
     """A cell with the stages it is made of, by role, or with the reason why it can't run."""
@@ -54,6 +62,7 @@ class PlannedCell:
     stages: Mapping[str, str] = field(default_factory=dict)
     params: Mapping[str, Any] = field(default_factory=dict)
     access: str | None = None
+    beside: Sequence["Beside"] = ()
     replaces: str = ""  # key of the row that says the same cell's framework or runtime was not to be had
 
 

@@ -1,6 +1,6 @@
 """From cells to a plan: each cell with the stages it is made of, or the reason why it can't run. Pure."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -10,7 +10,7 @@ from sweep.contracts import Layers
 from sweep.errors import ConfigError
 from sweep.facts import Component, Facts
 from sweep.grid import Cell, DatasetFacts, expand, layers_of
-from sweep.plan import TRANSFER, Host, Plan, PlannedCell, PreparedData, digest
+from sweep.plan import TRANSFER, Beside, Host, Plan, PlannedCell, PreparedData, digest
 from sweep.schema import Sweep
 from sweep.staging import Staging
 from sweep.support import UNAVAILABLE, own_route, route, trainable, unsupported, unsupported_model, unsupported_operator
@@ -26,7 +26,7 @@ def make(sweep: Sweep, facts: Facts, data: Mapping[str, PreparedData], host: Hos
     cells = [planner.cell(cell) for cell in expand(sweep)]
     if not cells:
         raise ConfigError("exclude: every cell of the grid is excluded")
-    return Plan(cells, planner.staging.stages)
+    return Plan(_beside_each_other(cells), planner.staging.stages)
 
 
 def _check_trace(sweep: Sweep, facts: Facts) -> None:
@@ -36,6 +36,24 @@ def _check_trace(sweep: Sweep, facts: Facts) -> None:
 
 def _starts_equal(cell: Cell) -> bool:
     return (cell.recipe, cell.weights, cell.control) == ("identical", "trained", NO_CONTROL)
+
+
+def _beside_each_other(cells: Sequence[PlannedCell]) -> list[PlannedCell]:
+    """The cells, each of an attack with all others' on the same model under the same norm."""
+    groups: dict[tuple[str, Any], dict[str, Beside]] = {}
+    attacked = [planned for planned in cells if "attack" in planned.stages]
+    for planned in attacked:
+        key = planned.stages["attack"]
+        groups.setdefault(_ball(planned), {}).setdefault(key, Beside(planned.cell.attack, planned.params["attack_eps"], key))
+    return [
+        replace(planned, beside=[other for key, other in groups[_ball(planned)].items() if key != planned.stages["attack"]])
+        if "attack" in planned.stages else planned
+        for planned in cells
+    ]
+
+
+def _ball(planned: PlannedCell) -> tuple[str, Any]:
+    return planned.stages["model"], planned.params["attack_norm"]
 
 
 class _Planner:
@@ -159,11 +177,25 @@ class _Planner:
             stages["measurement"] = add.measure(cell, stages["model"], stages["source"], runtime, layers)
         access = None
         if cell.attack != NO_ATTACK:
-            on_source = stages["model"] == stages["source"]
-            access = attacks.ROWS[cell.base("attack")].access if on_source else TRANSFER
-            crafted = add.craft(cell, stages["source"], attack)
-            stages["attack"] = crafted if on_source else add.transfer(cell, stages["model"], crafted, runtime)
+            stages["attack"], access = self._attacked(cell, layers, attack, stages, runtime)
         return PlannedCell(cell, digest(params), None, stages, params | {"route": way.name}, access)
+
+    def _attacked(
+        self, cell: Cell, layers: Layers, attack: Mapping[str, Any], stages: Mapping[str, str], runtime: Component
+    ) -> tuple[str, str]:
+        """The stage that attacks a cell's model, and what that sees of it."""
+        add, place, access = self.staging, attack[attacks.CRAFTED_ON], attacks.ROWS[cell.base("attack")].access
+        source, model = stages["source"], stages["model"]
+        if place not in (attacks.SOURCE, attacks.DEPLOYED, cell.framework):
+            other = replace(cell, framework=place)
+            source = add.source(other, layers)
+            return add.transfer(cell, model, add.craft(other, source, attack), runtime, f"transfer:{source}"), f"transfer:{source}"
+        if model == source:
+            return add.craft(cell, source, attack), access
+        if place != attacks.DEPLOYED:
+            return add.transfer(cell, model, add.craft(cell, source, attack), runtime, TRANSFER), TRANSFER
+        access = attacks.STRAIGHT_THROUGH if access == attacks.WHITE_BOX else access
+        return add.attack_deployed(cell, model, source, attack, access, runtime), access
 
     def _can_be_held_against(self, cell: Cell, layers: Layers) -> bool:
         against = self.sweep.trace.against

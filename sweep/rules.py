@@ -64,6 +64,21 @@ class Choice:
 
 
 @dataclass(frozen=True)
+class Name:
+    """A name, whose meaning another check knows."""
+
+    meaning: str
+
+    def parse(self, value: Any) -> str:
+        if not isinstance(value, str) or not value:
+            raise ValueError(value)
+        return value
+
+    def __str__(self) -> str:
+        return self.meaning
+
+
+@dataclass(frozen=True)
 class Number:
     """A number from `low` to `high`, both included."""
 

@@ -9,7 +9,7 @@ from sweep.axes import FLOAT32, FLOAT64, NATIVE, NO_CONTROL, ONE_ULP
 from sweep.contracts import Layers
 from sweep.facts import Component, Facts
 from sweep.grid import Cell
-from sweep.plan import TRANSFER, Host, PreparedData, Stage, digest
+from sweep.plan import Host, PreparedData, Stage, digest
 from sweep.schema import Sweep
 from sweep.settings import conversion_options, framework_options, serving_options
 from sweep.support import TRANSPLANT, Route, own_route, route, way_round
@@ -187,19 +187,35 @@ class Staging:
         return self._add("measure", settings, inputs, label, self._modules(cell, runtime, _source_of(reference)))
 
     def craft(self, cell: Cell, source: str, attack: Mapping[str, Any]) -> str:
+        """An attack on a framework's own model."""
         component = self.facts.frameworks[cell.framework]
-        settings = self._framework(component) | self._dataset(cell) | {
+        settings = self._framework(component) | self._attack(cell, attack, attacks.ROWS[cell.base("attack")].access)
+        return self._add("attack", settings, {"model": source}, f"{self.stages[source].label} {cell.attack}", (_source_of(component),))
+
+    def attack_deployed(
+        self, cell: Cell, model: str, source: str, attack: Mapping[str, Any], access: str, runtime: Component
+    ) -> str:
+        """An attack on a deployed model, with its source's gradients where it needs some."""
+        settings = self._serving(cell, runtime) | self._attack(cell, attack, access) | {"device": cell.device}
+        inputs, modules = {"model": model}, self._modules(cell, runtime)
+        if access == attacks.STRAIGHT_THROUGH:
+            component = self.facts.frameworks[cell.framework]
+            settings["twin"], inputs["twin"] = self._framework(component), source
+            modules = (*modules, _source_of(component))
+        return self._add("attack", settings, inputs, f"{self.stages[model].label} {cell.attack}{_with(cell)}", modules)
+
+    def _attack(self, cell: Cell, attack: Mapping[str, Any], access: str) -> dict[str, Any]:
+        return self._dataset(cell) | {
             "attack": cell.base("attack"),
-            "attack_settings": dict(attack),
+            "attack_settings": {name: value for name, value in attack.items() if name != attacks.CRAFTED_ON},
             "attacker": {"version": self.facts.attacks.version, "lock": self.facts.attacks.lock},
-            "access": attacks.ROWS[cell.base("attack")].access,
+            "access": access,
             "examples": self.sweep.attack.examples,
             "seed": cell.seed,
         }
-        return self._add("attack", settings, {"model": source}, f"{self.stages[source].label} {cell.attack}", (_source_of(component),))
 
-    def transfer(self, cell: Cell, model: str, crafted: str, runtime: Component) -> str:
-        settings = self._serving(cell, runtime) | self._dataset(cell) | {"access": TRANSFER, "device": cell.device, "seed": cell.seed}
+    def transfer(self, cell: Cell, model: str, crafted: str, runtime: Component, access: str) -> str:
+        settings = self._serving(cell, runtime) | self._dataset(cell) | {"access": access, "device": cell.device, "seed": cell.seed}
         label = f"{self.stages[model].label} {cell.attack} carried over{_with(cell)}"
         inputs = {"model": model, "attack": crafted}
         return self._add("attack", settings, inputs, label, self._modules(cell, runtime))

@@ -35,7 +35,7 @@ FIGURES = (
     Figure("right", "probes_right", 0), Figure("wrong", "probes_wrong", 0), Figure("unsupported", "probes_unsupported", 0),
     Figure("crashed", "probes_crashed", 0),
 )
-WORDS = ("route", "status", "parity", "found")
+WORDS = ("route", "status", "parity", "access", "attack_flags", "found")
 FINDINGS = ("diagnosis", "deployed_diagnosis", "training", "faults")
 """Tags that say what was found out; shown where that is something."""
 

@@ -1,6 +1,7 @@
 """How a cell's model gets to its runtime, and why a cell can't run. Pure: decided by facts, before any work."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 from sweep import attacks, settings
@@ -68,7 +69,7 @@ def unsupported(cell: Cell, sweep: Sweep, facts: Facts, layers: Layers | ValueEr
         (trainable(cell, sweep, framework, layers) if cell.weights == "trained" else _same_weights(cell, sweep, facts, layers))
         or _controlled(cell, framework, runtime)
         or _deployable(cell, sweep, framework, runtime, layers, facts)
-        or _attackable(cell, framework, layers, facts)
+        or _attackable(cell, sweep, layers, facts)
     )
 
 
@@ -159,14 +160,23 @@ def _served(cell: Cell, framework: Component, runtime: Component, way: Route | N
     return settings.without(runtime, cell.settings("runtime"), cell.quantization)
 
 
-def _attackable(cell: Cell, framework: Component, layers: Layers, facts: Facts) -> str | None:
+def _attackable(cell: Cell, sweep: Sweep, layers: Layers, facts: Facts) -> str | None:
     if cell.attack == NO_ATTACK:
         return None
     if layers[0]["kind"] == "tokens":
         return f"{cell.attack} changes images within [0, 1], and {cell.dataset} has token ids"
     if facts.attacks.missing:
         return f"{UNAVAILABLE}: attacks need {facts.attacks.name} ({facts.attacks.missing})"
-    for need in sorted(attacks.ROWS[cell.base("attack")].needs):
+    name, chosen = cell.base("attack"), cell.settings("attack")
+    framework = facts.frameworks[cell.framework]
+    for place in attacks.places(name, sweep.settings.attack.get(name, {}) | dict(chosen)) - {cell.framework}:
+        framework, other = facts.frameworks[place], replace(cell, framework=place)
+        if framework.missing:
+            return unavailable("framework", framework)
+        lacking = trainable(other, sweep, framework, layers) if cell.weights == "trained" else _same_weights(other, sweep, facts, layers)
+        if lacking:
+            return f"nothing to craft on: {lacking}"
+    for need in sorted(attacks.ROWS[name].needs):
         if need.endswith("_gradient") and need.removesuffix("_gradient") not in framework.facts["gradients"]:
             return f"{cell.attack} needs the {need.replace('_', ' ')}, which {framework.name} does not give"
     return None

@@ -53,7 +53,7 @@ ORDER = (
     {"attacks", "estimator"},
     {
         "axes", "components", "energy", "epoch", "errors", "hostlock", "inputs", "interrupts", "layers",
-        "memory", "metrics", "quantization", "reference", "rules", "sources", "statistics", "timing", "variants",
+        "figures", "memory", "metrics", "quantization", "reference", "rules", "sources", "statistics", "timing", "trust", "variants",
     },
 )
 LEVEL = {name: number for number, names in enumerate(ORDER) for name in names}

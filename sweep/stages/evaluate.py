@@ -7,9 +7,8 @@ import numpy as np
 from sweep import components, initial, reference
 from sweep.inputs import read_inputs
 from sweep.stages import exact
-from sweep.stages.models import indices, open_runtime, open_session, read_details, read_weights
+from sweep.stages.models import BATCH, indices, open_deployed, read_details, read_weights
 
-BATCH = 256
 CHECKED = ("single", "again")
 """Files with logits of the first inputs once more: one by one, and as the first time."""
 
@@ -27,7 +26,7 @@ def run(settings, model, data, out):
     """
     chosen = indices(settings["examples"], data)
     inputs = read_inputs(data["folder"], "test", chosen)
-    session, runtime, batch = _session(settings, model)
+    session, runtime, batch = open_deployed(settings, model)
     logits = runtime.predict(session, inputs, batch)
     np.save(os.path.join(out, "index.npy"), chosen)
     np.save(os.path.join(out, "logits.npy"), logits)
@@ -61,14 +60,7 @@ def _exact(model, predict, inputs, logits, count):
 
 def predict(settings, model, arrays_file, out):
     """Write `logits.npz` with the logits of every array in an .npz of inputs, under the same names."""
-    session, runtime, batch = _session(settings, model)
+    session, runtime, batch = open_deployed(settings, model)
     with np.load(arrays_file, allow_pickle=False) as arrays:
         np.savez(os.path.join(out, "logits.npz"), **{name: runtime.predict(session, arrays[name], batch) for name in arrays.files})
     return {"metrics": {}, "runs": runtime.describe(session)}
-
-
-def _session(settings, model):
-    """The open model, its runtime, and the batch to evaluate with: one by one where ranges are taken over a batch, as on the device."""
-    runtime, details = open_runtime(settings), read_details(model)
-    batch = 1 if details.get("quantization") in runtime.FACTS["batch_dependent"] or details.get("batch") == 1 else BATCH
-    return open_session(runtime, settings, model, details), runtime, batch

@@ -9,6 +9,8 @@ from sweep import components
 from sweep.inputs import read_labels
 from sweep.layers import shapes
 
+BATCH = 256
+
 
 def open_framework(settings):
     """The configured framework module that a stage's settings name."""
@@ -37,6 +39,14 @@ def open_session(runtime, settings, folder, details):
         return runtime.open(os.path.join(folder, details["file"]), settings["threads"], details)
     except Exception as error:  # what a runtime raises is its own affair; here it means one thing
         raise LoadFailed("{}: {}".format(type(error).__name__, error)) from error
+
+
+def open_deployed(settings, folder):
+    """A session on a model folder's deployed file, its runtime, and the batch to predict with: one by one where ranges are taken over a
+    batch, as on the device. Raises LoadFailed."""
+    runtime, details = open_runtime(settings), read_details(folder)
+    alone = details.get("quantization") in runtime.FACTS["batch_dependent"] or details.get("batch") == 1
+    return open_session(runtime, settings, folder, details), runtime, 1 if alone else BATCH
 
 
 def write_model(framework, model, network, settings, out):

@@ -164,7 +164,7 @@ def test_the_row_agrees_with_arts_class(name):
     requirements = getattr(art_class, "_estimator_requirements", (LossGradientsMixin, ClassGradientsMixin))
     assert (LossGradientsMixin in requirements) == ("loss_gradient" in row.needs)
     assert (ClassGradientsMixin in requirements) == ("class_gradient" in row.needs)
-    named = {row.arguments.get(key, key) for key in row.rules if key not in ("seed", "target")} - {""}
+    named = {row.arguments.get(key, key) for key in row.rules if key not in ("seed", "target", "crafted_on")} - {""}
     assert named | set(row.constants) <= set(inspect.signature(art_class.__init__).parameters)
 
 
@@ -190,6 +190,7 @@ def test_known_data_sets_have_the_literatures_threat_models():
         "targeted": False,
         "target": "none",
         "seed": 0,
+        "crafted_on": "source",
         "batch_size": 128,
     }
     cifar = attacks.resolve("pgd", "cifar10", {})
@@ -271,3 +272,24 @@ def test_the_difference_of_logits_ratio_has_its_own_gradient(model, functions, x
     slope = (loss(x + step * direction) - loss(x - step * direction)) / (2 * step)
     agree = np.isclose((gradient * direction).reshape(len(x), -1).sum(axis=1), slope, rtol=0.02, atol=0.02)
     assert agree.mean() > 0.8  # the others cross from one order of the logits to another
+
+
+def test_random_starts_take_on_what_withstood(functions, x, y):
+    """Of two starts the second is spared what the first fooled, and no more inputs withstand than one start leaves."""
+    asked = []
+
+    def predict(images):
+        asked.append(len(images))
+        return functions["predict"](images)
+
+    def left(starts):
+        model = pytest.importorskip("sweep.estimator").wrap(**(functions | {"predict": predict}), input_shape=SHAPE, classes=CLASSES)
+        asked.clear()
+        settings = attacks.resolve("pgd", "mnist", {"eps": 0.02, "eps_step": 0.01, "max_iter": 3, "num_random_init": starts})
+        found = craft("pgd", settings, model, x, y)
+        return functions["predict"](found).argmax(axis=1) == y, sum(asked)
+
+    (once, queries_once), (twice, queries_twice) = left(1), left(4)
+    assert 0 < once.sum() < len(x) - 1
+    assert not (twice & ~once).any()
+    assert queries_twice < 4 * queries_once

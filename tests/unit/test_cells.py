@@ -1,5 +1,7 @@
 """A row of the table from the results of a cell's stages, with figures worked out by hand."""
 
+from dataclasses import replace
+
 import pytest
 
 from sweep import cells
@@ -35,6 +37,19 @@ def outcomes_of(made, **changes):
         fields = {"status": "ok", "metrics": metrics[name], "facts": {"host": "here", "threads": "1", "runs_provider": name}}
         found[key] = Result(key, stage.kind, "attempt", **(fields | changes.get(name, {})))
     return found
+
+
+def test_an_attack_that_another_undercuts_is_flagged(make_plan):
+    made = make_plan({"attack": ["fgsm", "square"]})
+    outcomes = outcomes_of(made)
+    square = made.cells[1].stages["attack"]
+    outcomes[square] = replace(outcomes[square], metrics={"robust_accuracy": 0.05, "attack_n": 500.0})
+    rows = [cells.record(planned, made, outcomes, {}) for planned in made.cells]
+    assert [row.tags.get("attack_flags") for row in rows] == ["undercut: square within eps 0.3 leaves 5.0%", None]
+    outcomes[square] = replace(outcomes[square], status="failed", failure_class="attack_failed")
+    assert "attack_flags" not in cells.record(made.cells[0], made, outcomes, {}).tags
+    outcomes[made.cells[0].stages["attack"]].facts["flags"] = "zero gradients: of 9 of 10 inputs"
+    assert cells.record(made.cells[0], made, outcomes, {}).tags["attack_flags"] == "zero gradients: of 9 of 10 inputs"
 
 
 def test_the_row_of_a_converted_attacked_and_measured_cell(make_plan):

@@ -218,6 +218,42 @@ def test_white_box_on_the_framework_and_transfer_on_what_is_converted(make_plan)
     assert "attack_eps" not in make_plan().cells[0].params
 
 
+def test_where_adversarial_inputs_are_crafted(make_plan):
+    """By default white-box ones on the source, whose set is carried over, and black-box ones on each model itself."""
+    made = make_plan({
+        "runtime": ["native", "onnxruntime"], "quantization": ["float32"],
+        "attack": ["pgd", "pgd(crafted_on=deployed)", "pgd(crafted_on=tensorflow)", "square", "square(crafted_on=source)"],
+    })
+    at = {(planned.cell.runtime, planned.cell.attack): planned for planned in made.cells}
+    access = {key: planned.access.partition(":")[0] for key, planned in at.items()}
+    assert access == {
+        ("native", "pgd"): "white-box", ("native", "pgd(crafted_on=deployed)"): "white-box", ("native", "pgd(crafted_on=tensorflow)"): "transfer",
+        ("native", "square"): "score", ("native", "square(crafted_on=source)"): "score",
+        ("onnxruntime", "pgd"): "transfer", ("onnxruntime", "pgd(crafted_on=deployed)"): "white-box",
+        ("onnxruntime", "pgd(crafted_on=tensorflow)"): "transfer",
+        ("onnxruntime", "square"): "score", ("onnxruntime", "square(crafted_on=source)"): "transfer",
+    }
+    stage = {key: made.stages[planned.stages["attack"]] for key, planned in at.items()}
+    assert stage["native", "pgd"] is stage["native", "pgd(crafted_on=deployed)"]
+    model, source = at["onnxruntime", "pgd"].stages["model"], at["onnxruntime", "pgd"].stages["source"]
+    straight = stage["onnxruntime", "pgd(crafted_on=deployed)"]
+    assert straight.inputs == {"model": model, "twin": source}
+    assert straight.settings["access"] == at["onnxruntime", "pgd(crafted_on=deployed)"].access == "white-box:straight-through"
+    assert stage["onnxruntime", "square"].inputs == {"model": model}
+    carried = stage["native", "pgd(crafted_on=tensorflow)"]
+    crafted = made.stages[carried.inputs["attack"]]
+    assert made.stages[crafted.inputs["model"]].settings["framework"] == "tensorflow"
+    assert at["native", "pgd(crafted_on=tensorflow)"].access == f"transfer:{crafted.inputs['model']}"
+
+
+def test_an_attacks_row_waits_for_the_others_on_its_model(make_plan):
+    made = make_plan({"runtime": ["native", "onnxruntime"], "attack": ["none", "fgsm", "square", "deepfool", "fgsm(eps=0.1)"]})
+    fgsm = made.cells[1]
+    assert [(other.attack, other.eps) for other in fgsm.beside] == [("square", 0.3), ("fgsm(eps=0.1)", 0.1)]  # deepfool's ball is another
+    assert all(made.stages[other.stage].inputs["model"] == fgsm.stages["model"] for other in fgsm.beside)
+    assert made.cells[0].beside == ()
+
+
 def test_attack_settings_are_the_data_sets_own_unless_given(make_plan):
     settings = {"attack": {"pgd": {"eps": "8/255", "eps_step": 0.01}}}
     params = only(make_plan({"attack": ["pgd"]}, settings=settings)).params
