@@ -47,11 +47,11 @@ class Attack:
 
     def randomised(self, settings: Mapping[str, Any]) -> bool:
         """Whether another seed gives another result: a deterministic attack is repeated for nothing."""
-        return self.drawn or bool(settings.get("num_random_init"))
+        return self.drawn or bool(settings.get(STARTS))
 
 
 _LARGEST = {"inf": 1.0}  # opposite corners of the image cube
-CRAFTED_ON = "crafted_on"
+CRAFTED_ON, STARTS = "crafted_on", "num_random_init"
 _OURS = ("norm", "eps", "targeted", "target", "seed", CRAFTED_ON)
 """Settings that every attack has. ART's classes take the first three where they can; the rest is done around them."""
 _RULES: dict[str, Rule] = {

@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 
 from sweep import ensemble
-from sweep.attacks import CRAFTED_ON, NO_TARGET, ROWS, Attack
+from sweep.attacks import CRAFTED_ON, NO_TARGET, ROWS, STARTS, Attack
 
-STARTS = "num_random_init"
 ROUNDING = 1e-5
 """By how much a perturbation may exceed eps through float32 arithmetic, relative and absolute."""
 SAME_PIXEL = 0.5 / 255

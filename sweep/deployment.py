@@ -35,12 +35,16 @@ class Flip:
 
 
 def deployments(rows: Sequence[CellRecord]) -> Sheet:
-    """Every conversion, a line each."""
+    """Every conversion, a line each, however often it was attacked."""
     data, shown = [], []
+    seen: set[tuple[str, ...]] = set()
     for row in rows:
         if row.tags["status"] != OK or not is_deployed(row):
             continue
         axes = {name: row.params[name] for name in (*SOURCE, *DEPLOYED) if name in row.params}
+        if row.params.get("attack", NO_ATTACK) != NO_ATTACK and tuple(axes.values()) in seen:
+            continue
+        seen.add(tuple(axes.values()))
         said = {"parity": row.tags.get("parity", ""), "diagnosis": row.tags.get("deployed_diagnosis", "")}
         data.append(axes | said | {name: row.metrics.get(name) for name in FIGURES} | {"reason": row.tags.get("parity_reason", "")})
         shown.append({name: str(value) for name, value in axes.items()} | said | {

@@ -58,6 +58,15 @@ def evaluations(tracking_uri: str, row: CellRecord) -> list[pandas.DataFrame]:
         return [pandas.read_parquet(_file(uri, "outcomes.parquet", temporary)) for uri in places]
 
 
+def attacked(tracking_uri: str, row: CellRecord) -> pandas.DataFrame:
+    """`outcomes.parquet` of the attack on a row's model. Raises StoreUnavailable."""
+    with reachable(tracking_uri), tempfile.TemporaryDirectory() as temporary:
+        client = MlflowClient(tracking_uri)
+        runs = [client.get_run(run_id) for run_id in row.tags["stage_runs"].split(",")]
+        place = [run.data.tags["location"] for run in runs if run.data.tags["stage"] == "attack"][-1]  # behind the set that it carries over
+        return pandas.read_parquet(_file(place, "outcomes.parquet", temporary))
+
+
 def probes(tracking_uri: str, row: CellRecord) -> list[dict[str, Any]]:
     """`probes.json` of a row of an operator. Raises StoreUnavailable."""
     with reachable(tracking_uri), tempfile.TemporaryDirectory() as temporary:

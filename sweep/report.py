@@ -72,7 +72,10 @@ def report(subject: Subject, out: Path | None, console: Console) -> None:
     probed = {
         row.key: store.probes(subject.store, row) for row in recorded.rows if "operator" in row.params and row.tags["status"] == OK
     }
-    made = sheets(recorded.rows, beside, splits, changed, probed)
+    attacked = {
+        row.key: store.attacked(subject.store, row) for row in recorded.rows if "access" in row.tags and row.tags["status"] == OK
+    }
+    made = sheets(recorded.rows, beside, splits, changed, probed, attacked)
     folder = out or Path("mlruns") / "reports" / subject.sweep
     try:
         _write(made, heading, folder)

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sweep.axes import NATIVE
 from sweep.beside import NOT_COMPARABLE, NOT_RUN, beside, is_smoke
@@ -11,8 +11,12 @@ from sweep.deployment import Flip, deployments, flips, matrix
 from sweep.paper import Paper
 from sweep.probed import Records, faults, operators
 from sweep.records import FAILED, OK, SKIPPED, CellRecord
+from sweep.robustness import attacked, robustness
 from sweep.sheet import Sheet
 from sweep.statistics import McNemar
+
+if TYPE_CHECKING:
+    import pandas
 
 SHARES = 100.0
 CORE = ("framework", "framework_version", "dataset", "architecture", "recipe")
@@ -33,16 +37,17 @@ _STEPS = ("loss_diff_rel_float64", "loss_diff_max", "loss_diff_one_ulp_max", "ra
 
 def sheets(
     rows: Sequence[CellRecord], paper: Paper | None, splits: Mapping[str, McNemar], changed: Mapping[str, Sequence[Flip]],
-    probed: Mapping[str, Records],
+    probed: Mapping[str, Records], outcomes: Mapping[str, "pandas.DataFrame"],
 ) -> list[Sheet]:
     """All tables, in the order of a report; the one beside the paper only where there is a paper. `splits`: see `same_weights`, `changed`:
-    see `flips`, `probed`: see `faults`."""
+    see `flips`, `probed`: see `faults`, `outcomes`: see `robustness`."""
     networks = [row for row in rows if "architecture" in row.params]
     found = [group for metric in METRICS for group in groups(networks, metric) if _tells(group)]
     made = [frameworks(found), comparisons(found)]
     if paper is not None:
         made.append(beside_paper(paper, networks))
-    made += [same_weights(networks, splits), steps(networks), matrix(rows), deployments(rows), flips(rows, changed)]
+    made += [same_weights(networks, splits), steps(networks), robustness(networks, outcomes), attacked(networks)]
+    made += [matrix(rows), deployments(rows), flips(rows, changed)]
     made += [operators(rows), faults(rows, probed), not_ok(rows)]
     return made
 

@@ -28,7 +28,7 @@ ORDER = (
     {"report", "toolchains"},
     {"sheets"},
     {"probed"},
-    {"beside", "deployment", "gate", "launch"},
+    {"beside", "deployment", "gate", "launch", "robustness"},
     {"driver"},
     {"campaign", "planning", "store", "summary", "tune"},
     {"actors", "cells", "ledger", "progress", "staging"},

@@ -128,7 +128,8 @@ def test_without_a_paper_and_from_a_sweep_file(store, tmp_path, capsys, monkeypa
     assert "Beside the paper" not in capsys.readouterr().out
     folder = tmp_path / "mlruns" / "reports" / "mine"
     assert sorted(each.name for each in folder.iterdir()) == [
-        "deployments.csv", "faults.csv", "flips.csv", "frameworks.csv", "matrix.csv", "not_ok.csv", "operators.csv", "pairs.csv", "report.md", "same_weights.csv", "steps.csv",
+        "attacks.csv", "deployments.csv", "faults.csv", "flips.csv", "frameworks.csv", "matrix.csv", "not_ok.csv", "operators.csv", "pairs.csv",
+        "report.md", "robustness.csv", "same_weights.csv", "steps.csv",
     ]
     path.write_text(yaml.safe_dump({"name": "mine", "grid": grid, "store": {"tracking_uri": store}, "paper": str(PAPER)}))
     assert report.main([str(path)]) == 0
