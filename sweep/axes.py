@@ -3,16 +3,17 @@
 import re
 
 AXES = (
-    "framework", "dataset", "architecture", "recipe", "seed", "weights", "control", "runtime", "quantization", "device", "attack", "model",
-    "operator",
+    "framework", "dataset", "architecture", "recipe", "seed", "weights", "control", "runtime", "quantization", "device", "corruption",
+    "attack", "model", "operator",
 )
-VARIED = ("runtime", "quantization", "attack")
+VARIED = ("runtime", "quantization", "corruption", "attack")
 """Axes whose values may have settings of their own (`sweep.variants`)."""
 
 RECIPES = ("defaults", "matched", "identical")
 WEIGHTS = ("trained", "same")
 NO_CONTROL, ONE_ULP, FLOAT64 = "none", "one_ulp", "float64"
 CONTROLS = (NO_CONTROL, ONE_ULP, FLOAT64)
+NO_CORRUPTION = "none"
 NO_ATTACK = "none"
 FLOAT32 = "float32"
 """The quantization that is none."""

@@ -69,7 +69,7 @@ def _metrics(planned: PlannedCell, plan: Plan, outcomes: Mapping[str, Outcome]) 
         for name, value in outcomes[key].metrics.items():
             if name.endswith("_seconds") and name != "stage_seconds":
                 found[name] = found.get(name, 0.0) + value  # a conversion may have several edges
-    for role in ("evaluation", "measurement", "attack", "diagnosis", "deployed_diagnosis", "trace"):
+    for role in ("evaluation", "measurement", "attack", "diagnosis", "deployed_diagnosis", "trace", "search"):
         if role in planned.stages:
             own = outcomes[planned.stages[role]].metrics
             found |= {name: value for name, value in own.items() if name != "stage_seconds"}

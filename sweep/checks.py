@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
-from sweep import attacks, components, quantization, toolchain, variants
+from sweep import attacks, components, corruptions, quantization, toolchain, variants
 from sweep.axes import (
     ALL,
     AXES,
     CONTROLS,
     CUSTOM,
     NO_ATTACK,
+    NO_CORRUPTION,
     NOTHING,
     OWN_INPUTS,
     RECIPES,
@@ -57,6 +58,7 @@ def _known() -> dict[str, Sequence[Any]]:
         "runtime": list(toolchain.offers("runtimes")),
         "quantization": list(quantization.ROWS),
         "device": components.names("devices"),
+        "corruption": [NO_CORRUPTION, *corruptions.ROWS],
         "attack": [NO_ATTACK, *attacks.ROWS],
         "operator": [ALL, *components.names("operators")],
     }
@@ -92,7 +94,13 @@ def _settings(sweep: "Sweep", known: Mapping[str, Sequence[Any]]) -> None:
     for name, changed in sweep.settings.attack.items():
         _check("settings.attack", name, attacks.ROWS)
         _attack("settings.attack", name, changed, known)
+    for name in sweep.attack.but:
+        _check("attack.but", name, attacks.ROWS)
     for grid in sweep.grid:
+        for value in grid.corruption:
+            name, changed = variants.parse(value)
+            if changed:
+                corruptions.check(name, changed)
         for value in grid.attack:
             name, changed = variants.parse(value)
             if changed:

@@ -13,7 +13,7 @@ from sweep.sheet import Sheet
 if TYPE_CHECKING:
     import pandas
 
-SOURCE = ("model", "framework", "framework_version", "dataset", "architecture", "recipe", "weights", "control", "seed")
+SOURCE = ("model", "framework", "framework_version", "dataset", "architecture", "recipe", "weights", "control", "seed", "corruption")
 DEPLOYED = ("runtime", "runtime_version", "quantization", "route", "device")
 FIGURES = (
     "accuracy", "source_accuracy", "disagreement", "parity_decided_disagreements", "logit_diff_p50", "logit_diff_p90", "logit_diff_p99",

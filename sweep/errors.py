@@ -90,6 +90,7 @@ FAILURE_CLASSES = {
     "measure_failed": Policy(0, True),
     "attack_failed": Policy(0, True),
     "diagnose_failed": Policy(0, True),
+    "corrupt_failed": Policy(0, True),
     "crash_signal": Policy(0, True),
     # follows from another stage's failure; decided anew by the graph each time
     "upstream_failed": Policy(0, False),
@@ -111,6 +112,11 @@ STAGE_FAILURE = {
     "diagnose": "diagnose_failed",
     "trace": "train_failed",
     "compare": "diagnose_failed",
+    "simulate": "diagnose_failed",
+    "search": "diagnose_failed",
+    "probe": "diagnose_failed",
+    "adopt": "load_failed",
+    "corrupt": "corrupt_failed",
 }
 """The class of an ordinary exception, by the kind of stage that raised it."""
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from sweep import attacks, own_model, sources, toolchain
+from sweep import attacks, corruptions, own_model, sources, toolchain
 from sweep.axes import NATIVE
 from sweep.errors import ConfigError, StageFailed, nearest
 from sweep.own_model import OwnModel
@@ -46,6 +46,7 @@ class Facts:
     frameworks: Mapping[str, Component]
     runtimes: Mapping[str, Component]
     attacks: Component  # the library that all attacks come from
+    corruptions: Mapping[str, str] = field(default_factory=dict)  # versions of the packages that corrupt images
     exporters: Mapping[tuple[str, str], Component] = field(default_factory=dict)  # by module and format, in other toolchains than its own
     formats: Mapping[str, Component] = field(default_factory=dict)  # of users' own models, where a sweep has some
     models: Mapping[str, OwnModel] = field(default_factory=dict)  # by the value of the axis
@@ -94,6 +95,7 @@ def gather(cache: Path, wanted: Mapping[str, Iterable[str]]) -> Facts:
     facts = Facts(
         **kinds,
         attacks=_component("attacks", library.module, library, described[DEFAULT]["packages"][library.module]),
+        corruptions={name: described[DEFAULT]["packages"][name].get("version", "") for name in corruptions.DISTRIBUTIONS},
         formats={
             name: _component("formats", name, Offer(DEFAULT, name), entry) for name, entry in described[DEFAULT].get("formats", {}).items()
         },
@@ -143,11 +145,11 @@ def _check_versions(offered: Mapping[str, Mapping[str, Offer]], facts: Facts) ->
 
 def _described(cache: Path, name: str, modules: Modules) -> Described:
     """What a toolchain says of these modules, or why it says nothing."""
-    packages = [attacks.DISTRIBUTION] if name == DEFAULT else []
+    packages = [attacks.DISTRIBUTION, *corruptions.DISTRIBUTIONS] if name == DEFAULT else []
     try:
         chosen = toolchain.named(name)
         paths = tuple(f"sweep.{kind}.{module}" for kind, names in modules.items() for module in names)
-        state = json.dumps([chosen.lock, sources.digest(("sweep.worker.describe", *paths)), modules])
+        state = json.dumps([chosen.lock, sources.digest(("sweep.worker.describe", *paths)), modules, packages])
         kept = cache / "facts" / f"{hashlib.sha256(state.encode()).hexdigest()[:24]}.json"
         if name == DEFAULT and kept.is_file():
             found: Described = json.loads(kept.read_text())

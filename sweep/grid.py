@@ -35,6 +35,7 @@ class Cell:
     runtime: str
     quantization: str
     device: str
+    corruption: str
     attack: str
     model: str = NOTHING
     operator: str = NOTHING

@@ -23,6 +23,18 @@ def read_inputs(folder, part, indices=None):
     return images
 
 
+def read_test_inputs(data, indices):
+    """Test inputs at `indices` (increasing) of a data set as workers get it: its `folder`, or in their place those of `corrupted`. Raises
+    ValueError for one that was not corrupted."""
+    if "corrupted" not in data:
+        return read_inputs(data["folder"], "test", indices)
+    held = np.load(os.path.join(data["corrupted"], "index.npy"), allow_pickle=False)
+    places = np.minimum(np.searchsorted(held, indices), len(held) - 1)
+    if not np.array_equal(held[places], indices):
+        raise ValueError("test inputs are asked for that were not corrupted")
+    return read_inputs(data["corrupted"], "test", places)
+
+
 def read_labels(folder, part, indices=None):
     """Labels of `train` or `test`, all or those at `indices`, int64 (N,)."""
     stored = _array(folder, "y_" + part)

@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from sweep import attacks, components, settings
-from sweep.axes import NO_ATTACK, NO_CONTROL
+from sweep import attacks, components, corruptions, settings
+from sweep.axes import NO_ATTACK, NO_CONTROL, NO_CORRUPTION
 from sweep.contracts import Layers
 from sweep.errors import ConfigError
 from sweep.facts import Component, Facts
@@ -142,8 +142,12 @@ class _Planner:
         params |= {f"train_{name}": "all" if value is None and name == "examples" else value for name, value in training.items()}
         if cell.weights == "same":
             params["weights_from"] = self.sweep.same_weights_from
+        if cell.corruption != NO_CORRUPTION:
+            resolved = corruptions.resolve(cell.base("corruption"), cell.settings("corruption"))
+            params |= {f"corruption_{name}": value for name, value in resolved.items()}
         if cell.attack != NO_ATTACK:
-            params |= {"attack_examples": self.sweep.attack.examples} | {f"attack_{name}": value for name, value in attack.items()}
+            params["attack_examples"] = self.sweep.attack.of(cell.base("attack"))
+            params |= {f"attack_{name}": value for name, value in attack.items()}
         return params | self._options(cell, runtime)
 
     @staticmethod
@@ -175,10 +179,17 @@ class _Planner:
         stages |= self._diagnosed(cell, stages, runtime)
         if self._measured(cell):
             stages["measurement"] = add.measure(cell, stages["model"], stages["source"], runtime, layers)
+        if self._searched(cell, stages, layers):
+            stages["search"] = add.search(cell, stages["model"], stages["source"], runtime)
         access = None
         if cell.attack != NO_ATTACK:
             stages["attack"], access = self._attacked(cell, layers, attack, stages, runtime)
         return PlannedCell(cell, digest(params), None, stages, params | {"route": way.name}, access)
+
+    def _searched(self, cell: Cell, stages: Mapping[str, str], layers: Layers) -> bool:
+        """A search for disagreements starts from images as the data set has them, once for a converted model however it is attacked."""
+        plain = (cell.corruption, cell.attack) == (NO_CORRUPTION, NO_ATTACK)
+        return bool(self.sweep.search.examples) and plain and stages["model"] != stages["source"] and layers[0]["kind"] != "tokens"
 
     def _attacked(
         self, cell: Cell, layers: Layers, attack: Mapping[str, Any], stages: Mapping[str, str], runtime: Component

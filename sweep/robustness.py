@@ -69,7 +69,8 @@ def attacked(rows: Sequence[CellRecord]) -> Sheet:
         data.append({
             **{name: row.params[name] for name in (*ALIKE, "framework", "framework_version") if name in row.params},
             "attack": row.params["attack"], "access": row.tags["access"],
-            "norm": row.params["attack_norm"], "eps": row.params["attack_eps"], "inputs": n, "robust_accuracy": share, "low": interval.low, "high": interval.high,
+            "norm": row.params["attack_norm"], "eps": row.params["attack_eps"],
+            "inputs": n, "robust_accuracy": share, "low": interval.low, "high": interval.high,
             "queries": row.metrics.get("attack_queries"), "flags": row.tags.get("attack_flags", ""),
         })
     shown = [

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 
 from sweep import checks, variants
-from sweep.axes import NO_ATTACK, NO_CONTROL, NOTHING
+from sweep.axes import NO_ATTACK, NO_CONTROL, NO_CORRUPTION, NOTHING
 
 KINDS_OF_GRID = ("architecture", "model", "operator")
 NEEDED_BY = {"framework": ("architecture", "operator"), "dataset": ("architecture", "model")}
@@ -49,6 +49,7 @@ class Grid(Strict):
     runtime: VariedAxis = ["native"]
     quantization: VariedAxis = ["float32"]
     device: Axis = ["localhost"]
+    corruption: VariedAxis = [NO_CORRUPTION]
     attack: VariedAxis = [NO_ATTACK]
 
     @model_validator(mode="after")
@@ -63,6 +64,8 @@ class Grid(Strict):
                 raise ValueError(f"the key {axis!r} is missing, which a grid with {kind!r} needs")
             if kind not in kinds and getattr(self, axis) != [NOTHING]:
                 raise ValueError(f"{axis} means nothing in a grid with {kind!r}")
+        if kind != "architecture" and self.corruption != [NO_CORRUPTION]:
+            raise ValueError(f"corruption means nothing in a grid with {kind!r}")
         if kind == "operator" and self.attack != [NO_ATTACK]:
             raise ValueError(f"attack means nothing in a grid with {kind!r}")
         return self
@@ -114,9 +117,23 @@ class Measurement(Strict):
 
 
 class AttackInputs(Strict):
-    """How many of the fixed, seeded test list are attacked."""
+    """How many of the fixed, seeded test list are attacked; by attack where one takes fewer, or more, since it is slow, or fast."""
 
     examples: PositiveInt = 500
+    but: dict[str, PositiveInt] = {}
+
+    def of(self, name: str) -> int:
+        return self.but.get(name, self.examples)
+
+
+class Search(Strict):
+    """The search for inputs on which a conversion and its source disagree: from how many of the test list (0 for none), how far from them
+    in any pixel, by how many changes, and with which seed."""
+
+    examples: NonNegativeInt = 0
+    eps: Annotated[float, Field(gt=0, le=1)] = 0.1
+    rounds: PositiveInt = 200
+    seed: Annotated[int, Field(ge=0, lt=2**32)] = 0
 
 
 class Diagnosis(Strict):
@@ -160,6 +177,8 @@ class StageSeconds(Strict):
     diagnose: PositiveFloat = 1800.0
     trace: PositiveFloat = 3600.0
     simulate: PositiveFloat = 1800.0
+    corrupt: PositiveFloat = 1800.0
+    search: PositiveFloat = 1800.0
     adopt: PositiveFloat = 600.0
     probe: PositiveFloat = 3600.0
     compare: PositiveFloat = 600.0
@@ -193,6 +212,7 @@ class Sweep(Strict):
     evaluate: Evaluation = Evaluation()
     measure: Measurement = Measurement()
     attack: AttackInputs = AttackInputs()
+    search: Search = Search()
     diagnose: Diagnosis = Diagnosis()
     trace: Trace = Trace()
     probes: Probes = Probes()

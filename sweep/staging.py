@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from sweep import attacks, quantization, simulation, sources, toolchain
-from sweep.axes import FLOAT32, FLOAT64, NATIVE, NO_CONTROL, ONE_ULP
+from sweep import attacks, corruptions, quantization, simulation, sources, toolchain
+from sweep.axes import FLOAT32, FLOAT64, NATIVE, NO_CONTROL, NO_CORRUPTION, ONE_ULP
 from sweep.contracts import Layers
 from sweep.facts import Component, Facts
 from sweep.grid import Cell
@@ -13,6 +13,7 @@ from sweep.plan import Host, PreparedData, Stage, digest
 from sweep.schema import Sweep
 from sweep.settings import conversion_options, framework_options, serving_options
 from sweep.support import TRANSPLANT, Route, own_route, route, way_round
+from sweep.work import CORRUPTED
 
 OWN_REFERENCE_EXAMPLES = 16
 DRAWS = 3
@@ -66,7 +67,7 @@ class Staging:
         component = self.facts.frameworks[framework]
         settings = self._framework(component, converts=True) | self._dataset(owner) | {"seed": owner.seed, "control": control}
         label = f"{self.stages[source].label} to {framework}{_but(control)}"
-        inputs = {"model": source, "evaluation": self.source_evaluation(owner, source)}
+        inputs = {"model": source, "evaluation": self.source_evaluation(replace(owner, corruption=NO_CORRUPTION), source)}
         return self._add("transplant", settings, inputs, label, (_source_of(component),))
 
     def source_evaluation(self, cell: Cell, source: str) -> str:
@@ -74,7 +75,11 @@ class Staging:
         stage = self.stages[source]
         same = stage.kind == "transplant" and stage.settings["control"] != ONE_ULP
         plain = replace(cell, runtime=self.native().name, quantization=FLOAT32)
-        return self.evaluate(plain, source, self.native(), stage.inputs.get("evaluation"), "source" if same else "computed")
+        first = stage.inputs.get("evaluation")
+        if first is not None and cell.corruption != NO_CORRUPTION:
+            assert self.sweep.same_weights_from is not None
+            first = self.source_evaluation(replace(plain, framework=self.sweep.same_weights_from), stage.inputs["model"])
+        return self.evaluate(plain, source, self.native(), first, "source" if same else "computed")
 
     def diagnose(self, cell: Cell, model: str, evaluation: str) -> str:
         """Where a network parts from what its weights say: those that it took over, or its own."""
@@ -83,6 +88,7 @@ class Staging:
             "examples": self.sweep.diagnose.examples, "when": self.sweep.diagnose.when, "seed": cell.seed,
         }
         inputs = {"model": model, "source": self.stages[model].inputs.get("model", model), "evaluation": evaluation}
+        inputs |= self._corrupted(cell)
         return self._add("diagnose", settings, inputs, self.stages[model].label, (_source_of(component),))
 
     def diagnose_deployed(self, cell: Cell, model: str, source: str, evaluation: str, runtime: Component) -> str:
@@ -94,7 +100,7 @@ class Staging:
         }
         if cell.kind == "model":
             settings["source_runtime"] = self._serving(replace(cell, runtime=self.native().name), self.native())
-        inputs = {"model": model, "source": source, "evaluation": evaluation}
+        inputs = {"model": model, "source": source, "evaluation": evaluation} | self._corrupted(cell)
         label = f"{self.stages[model].label}{_with(cell)}"
         return self._add("diagnose", settings, inputs, label, (_source_of(runtime), *self._modules(cell, self.native())))
 
@@ -146,7 +152,7 @@ class Staging:
             "quantization_options": options,
             "seed": cell.seed,
         }
-        inputs = {"model": model}
+        inputs = {"model": model} | self._corrupted(cell)
         if source is not None:
             inputs["source"] = source
             if row != FLOAT32 and cell.kind == "architecture":
@@ -162,7 +168,21 @@ class Staging:
             "examples": self.sweep.evaluate.simulated_examples,
         }
         model = self.stages[evaluation].inputs["model"]
-        return self._add("simulate", settings, {"model": model, "evaluation": evaluation}, f"{self.stages[model].label} in {row}", ())
+        inputs = {"model": model, "evaluation": evaluation} | self._corrupted(cell)
+        return self._add("simulate", settings, inputs, f"{self.stages[model].label} in {row}", ())
+
+    def _corrupted(self, cell: Cell) -> dict[str, str]:
+        """The test inputs that a cell's models are run on, where they aren't the data set's own: of as many as any stage reads."""
+        if cell.corruption == NO_CORRUPTION:
+            return {}
+        wanted = self.test_examples(cell)
+        settings = self._dataset(cell) | {
+            "toolchain": toolchain.DEFAULT, "corruption": cell.base("corruption"),
+            "corruption_settings": corruptions.resolve(cell.base("corruption"), cell.settings("corruption")),
+            "packages": dict(self.facts.corruptions),
+            "examples": None if wanted is None else max(wanted, self.sweep.diagnose.examples),
+        }
+        return {CORRUPTED: self._add("corrupt", settings, {}, f"{cell.dataset} {cell.corruption}", ())}
 
     def measure(self, cell: Cell, model: str, source: str, runtime: Component, layers: Layers | None) -> str:
         """`layers`: None for a user's own model."""
@@ -210,7 +230,7 @@ class Staging:
             "attack_settings": {name: value for name, value in attack.items() if name != attacks.CRAFTED_ON},
             "attacker": {"version": self.facts.attacks.version, "lock": self.facts.attacks.lock},
             "access": access,
-            "examples": self.sweep.attack.examples,
+            "examples": self.sweep.attack.of(cell.base("attack")),
             "seed": cell.seed,
         }
 
@@ -219,6 +239,16 @@ class Staging:
         label = f"{self.stages[model].label} {cell.attack} carried over{_with(cell)}"
         inputs = {"model": model, "attack": crafted}
         return self._add("attack", settings, inputs, label, self._modules(cell, runtime))
+
+    def search(self, cell: Cell, model: str, source: str, runtime: Component) -> str:
+        """Inputs near the test images on which a deployed model and its source disagree."""
+        component, wanted = self.facts.frameworks[cell.framework], self.sweep.search
+        settings = self._serving(cell, runtime) | self._dataset(cell) | {
+            "twin": self._framework(component), "examples": wanted.examples, "eps": wanted.eps, "rounds": wanted.rounds,
+            "search_seed": wanted.seed, "device": cell.device, "seed": cell.seed,
+        }
+        modules = (*self._modules(cell, runtime), _source_of(component))
+        return self._add("search", settings, {"model": model, "twin": source}, f"{self.stages[model].label}{_with(cell)}", modules)
 
     def probe(self, cell: Cell, runtime: Component, way: Route) -> str:
         """Probes of one operator: exported by a framework, converted, opened and run by a runtime, both named in full."""

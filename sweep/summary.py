@@ -31,6 +31,7 @@ class Figure(NamedTuple):
 
 FIGURES = (
     Figure("accuracy", "accuracy", 4), Figure("flips", "disagreement", 4), Figure("robust", "robust_accuracy", 3),
+    Figure("searched", "search_found_share", 3),
     Figure("p50 ms", "latency_p50_ms", 4), Figure("ratio", "latency_ratio", 2), Figure("KB", "model_size_bytes", 0, 1e-3),
     Figure("right", "probes_right", 0), Figure("wrong", "probes_wrong", 0), Figure("unsupported", "probes_unsupported", 0),
     Figure("crashed", "probes_crashed", 0),
@@ -143,6 +144,8 @@ def _word(row: CellRecord, name: str) -> str:
     if name == "found":
         told = [row.tags[tag] for tag in FINDINGS if row.tags.get(tag, "").partition(",")[0] not in NOTHING_FOUND]
         return "; ".join(told)
+    if name == "attack_flags":
+        return ", ".join(flag.partition(":")[0] for flag in row.tags.get(name, "").split("; "))
     return row.tags.get(name, "")
 
 

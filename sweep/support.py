@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from sweep import attacks, settings
-from sweep.axes import FLOAT64, NATIVE, NO_ATTACK
+from sweep import attacks, corruptions, settings
+from sweep.axes import FLOAT64, NATIVE, NO_ATTACK, NO_CORRUPTION
 from sweep.contracts import Layers
 from sweep.facts import Component, Facts
 from sweep.grid import Cell
@@ -69,6 +69,7 @@ def unsupported(cell: Cell, sweep: Sweep, facts: Facts, layers: Layers | ValueEr
         (trainable(cell, sweep, framework, layers) if cell.weights == "trained" else _same_weights(cell, sweep, facts, layers))
         or _controlled(cell, framework, runtime)
         or _deployable(cell, sweep, framework, runtime, layers, facts)
+        or _corruptible(cell, layers)
         or _attackable(cell, sweep, layers, facts)
     )
 
@@ -158,6 +159,18 @@ def _served(cell: Cell, framework: Component, runtime: Component, way: Route | N
     if cell.base("quantization") not in runtime.facts["quantizations"]:
         return f"{runtime.name} has no {cell.base('quantization')}"
     return settings.without(runtime, cell.settings("runtime"), cell.quantization)
+
+
+def _corruptible(cell: Cell, layers: Layers) -> str | None:
+    if cell.corruption == NO_CORRUPTION:
+        return None
+    if layers[0]["kind"] == "tokens":
+        return f"{cell.corruption} changes images, and {cell.dataset} has token ids"
+    if (channels := layers[0]["shape"][-1]) not in (valid := corruptions.ROWS[cell.base("corruption")].channels):
+        return f"{cell.corruption} is of images with {' or '.join(map(str, valid))} channels, and {cell.dataset} has {channels}"
+    if cell.attack != NO_ATTACK:
+        return "attacks start from the data set's own images, not from corrupted ones"
+    return None
 
 
 def _attackable(cell: Cell, sweep: Sweep, layers: Layers, facts: Facts) -> str | None:

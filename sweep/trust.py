@@ -35,9 +35,9 @@ def of_model(repeat_difference: float, zero_gradients: int | None, right: int) -
 
 
 def among(own: Attacked, others: Iterable[Attacked]) -> list[str]:
-    """What attacks on the same model say, within the same kind of ball and on the same inputs: a smaller ball or an equal one that leaves
-    less makes this number an overestimate. The one that leaves the least is named."""
-    stronger = [other for other in others if other.eps <= own.eps and _clearly_less(other, own)]
+    """What attacks on the same model say, within the same kind of ball: one on the same inputs that leaves less, in a smaller ball or an
+    equal one, makes this number an overestimate. The one that leaves the least is named."""
+    stronger = [other for other in others if other.n == own.n and other.eps <= own.eps and _clearly_less(other, own)]
     if not stronger:
         return []
     least = min(stronger, key=lambda other: other.robust_accuracy)

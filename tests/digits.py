@@ -1,6 +1,7 @@
 """A LeNet-5 that has learnt real digits, as canonical weights: put into frameworks of this process, of workers, and into plain PyTorch."""
 
 import functools
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -140,14 +141,13 @@ class Workers:
             bench = Bench(self._pool, Shape(toolchain.named(offer.toolchain)), LIMITS, self._log)
         except StageFailed as failure:
             pytest.skip(failure.message)
-        stage = {"module": offer.module, "threads": 1, "options": {}, "control": "none"}
-        model, out = self._folder / value, self._folder / f"{value} {name}"
+        stage = {"module": offer.module, "toolchain": offer.toolchain, "threads": 1, "options": {}, "control": "none"}
+        model, out = self._folder / value, Path(tempfile.mkdtemp(dir=self._folder))
         if not model.exists():
             model.mkdir()
             inputs = {"model": str(self._source), "evaluation": str(self._folder / "proof")}
             found = Work(stage, inputs, self._data, model, bench).call("transplant:run", settings=stage, data=self._data, out=str(model), **inputs)
             assert found["facts"]["proof"] == "holds"
-        out.mkdir()
         stage |= {"attack": name, "attack_settings": dict(settings), "examples": len(self._digits.x), "access": "white-box"}
         attack.run(Work(stage, {"model": str(model)}, self._data, out, bench))
         with np.load(out / "adversarial.npz") as made:

@@ -48,17 +48,17 @@ ORDER = (
     {"checks", "hypotheses", "initial"},
     {"parity", "toolchain"},
     {"allowance"},
-    {"cache", "crafting", "formats", "operators", "simulation"},
-    {"ensemble"},
-    {"attacks", "estimator"},
+    {"cache", "crafting", "corrupting", "formats", "operators", "simulation"},
+    {"ensemble", "mutating"},
+    {"attacks", "corruptions", "estimator", "warping"},
     {
         "axes", "components", "energy", "epoch", "errors", "hostlock", "inputs", "interrupts", "layers",
-        "figures", "memory", "metrics", "quantization", "reference", "rules", "sources", "statistics", "timing", "trust", "variants",
+        "figures", "memory", "metrics", "quantization", "reference", "rules", "sources", "searching", "statistics", "timing", "trust", "variants",
     },
 )
 LEVEL = {name: number for number, names in enumerate(ORDER) for name in names}
 WORKER_SIDE = {
-    "worker", "stages", "frameworks", "runtimes", "formats", "operators", "architectures", "attacks", "crafting", "ensemble", "rules",
+    "worker", "stages", "frameworks", "runtimes", "formats", "operators", "architectures", "attacks", "corrupting", "corruptions", "crafting", "ensemble", "mutating", "rules", "searching", "warping",
     "quantization", "components", "contracts", "energy", "epoch", "estimator", "diagnosis", "hypotheses", "inputs", "initial", "layers", "memory", "metrics", "parity",
     "allowance", "simulation", "reference", "timing",
 }

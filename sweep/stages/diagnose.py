@@ -10,7 +10,7 @@ import os
 import numpy as np
 
 from sweep import components, diagnosis, quantization, reference, simulation
-from sweep.inputs import read_inputs
+from sweep.inputs import read_test_inputs
 from sweep.stages.models import indices, load_model, open_framework, open_runtime, open_session, read_details, read_weights
 
 INPUTS, REFERENCE, OUTPUTS, ALONE = "inputs.npy", "reference.npz", "outputs.npz", "alone.npz"
@@ -21,7 +21,7 @@ _BATCH = 256
 
 def inputs_side(settings, data, out):
     """Write `inputs.npy`, the first settings["examples"] of the test examples' fixed list."""
-    np.save(os.path.join(out, INPUTS), read_inputs(data["folder"], "test", indices(settings["examples"], data)))
+    np.save(os.path.join(out, INPUTS), read_test_inputs(data, indices(settings["examples"], data)))
 
 
 def reference_side(settings, source, data, out):

@@ -5,7 +5,7 @@ import os
 import numpy as np
 
 from sweep import components, initial, reference
-from sweep.inputs import read_inputs
+from sweep.inputs import read_test_inputs
 from sweep.stages import exact
 from sweep.stages.models import BATCH, indices, open_deployed, read_details, read_weights
 
@@ -25,7 +25,7 @@ def run(settings, model, data, out):
     precision from weights moved by one ulp; for a user's own file `sweep.stages.exact`. Returns what really ran.
     """
     chosen = indices(settings["examples"], data)
-    inputs = read_inputs(data["folder"], "test", chosen)
+    inputs = read_test_inputs(data, chosen)
     session, runtime, batch = open_deployed(settings, model)
     logits = runtime.predict(session, inputs, batch)
     np.save(os.path.join(out, "index.npy"), chosen)

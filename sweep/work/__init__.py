@@ -10,6 +10,8 @@ from typing import Any
 
 from sweep.contracts import Bench
 
+CORRUPTED = "corrupted"
+"""The role of a set of corrupted test inputs."""
 Outcome = dict[str, Any]
 """`metrics` by name, and where there are any `curves`, `facts`, and `runs`: what a runtime says of itself."""
 
@@ -23,6 +25,13 @@ class Work:
     data: Mapping[str, str] | None
     folder: Path
     bench: Bench
+
+    @property
+    def test_data(self) -> Mapping[str, str] | None:
+        """The data set, with corrupted test inputs where the stage is of such."""
+        if self.data is None or CORRUPTED not in self.inputs:
+            return self.data
+        return {**self.data, CORRUPTED: self.inputs[CORRUPTED]}
 
     def call(self, function: str, **arguments: Any) -> Any:
         """Run a function of a worker-side stage module in a warm worker."""

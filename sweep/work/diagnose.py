@@ -24,7 +24,7 @@ def run(work: Work) -> Outcome:
 
 def _framework(work: Work, default: Work) -> Outcome:
     source, out = work.inputs["source"], str(work.folder)
-    default.call("diagnose:reference_side", settings=work.settings, source=source, data=work.data, out=out)
+    default.call("diagnose:reference_side", settings=work.settings, source=source, data=work.test_data, out=out)
     work.call("diagnose:suspect_side", settings=work.settings, model=work.inputs["model"], out=out)
     found: Outcome = default.call("diagnose:verdict", source=source, out=out)
     (work.folder / diagnose.REFERENCE).unlink()  # it follows from the source's weights, and is the largest of the files
@@ -34,7 +34,7 @@ def _framework(work: Work, default: Work) -> Outcome:
 def _deployed(work: Work, default: Work) -> Outcome:
     """Of a runtime's model. Where something is wrong, whether it goes when an option of the runtime is switched."""
     source, model, out = work.inputs["source"], work.inputs["model"], str(work.folder)
-    default.call("diagnose:inputs_side", settings=work.settings, data=work.data, out=out)
+    default.call("diagnose:inputs_side", settings=work.settings, data=work.test_data, out=out)
     work.call("diagnose:deployed_side", settings=work.settings, model=model, out=out)
     if read_details(source)["layers"] is None:
         _source_tensors(work, source, out)

@@ -30,7 +30,7 @@ row's for the 99th percentile."""
 def run(work: Work) -> Outcome:
     assert work.data is not None
     device = components.load("devices", work.settings["device"])
-    arguments = {"settings": work.settings, "model": work.inputs["model"], "data": work.data, "out": str(work.folder)}
+    arguments = {"settings": work.settings, "model": work.inputs["model"], "data": work.test_data, "out": str(work.folder)}
     outcome = device.run(work.bench, "sweep.stages.evaluate:run", arguments)
     logits, index = np.load(work.folder / "logits.npy"), np.load(work.folder / "index.npy")
     labels = read_labels(work.data["folder"], "test", index)

@@ -5,4 +5,4 @@ from sweep.work import Outcome, Work
 
 def run(work: Work) -> Outcome:
     folders = {role: work.inputs[role] for role in ("model", "evaluation")}
-    return work.call("simulate:run", settings=work.settings, data=work.data, out=str(work.folder), **folders)
+    return work.call("simulate:run", settings=work.settings, data=work.test_data, out=str(work.folder), **folders)

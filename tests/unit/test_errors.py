@@ -6,6 +6,7 @@ import signal
 import pytest
 
 from sweep import errors
+from sweep.schema import StageSeconds
 
 
 @pytest.mark.parametrize(("returncode", "failure_class", "words"), [
@@ -26,9 +27,7 @@ def test_the_class_of_a_death(returncode, failure_class, words):
 
 
 def test_every_kind_of_stage_has_a_class_for_an_ordinary_exception():
-    assert errors.STAGE_FAILURE.keys() == {
-        "train", "transplant", "convert", "evaluate", "measure", "attack", "diagnose", "trace", "compare",
-    }
+    assert errors.STAGE_FAILURE.keys() == StageSeconds.model_fields.keys()  # every kind of stage
     for name in errors.STAGE_FAILURE.values():
         assert errors.FAILURE_CLASSES[name] == (0, True)
 

@@ -27,7 +27,7 @@ def test_a_grid_is_the_product_of_its_axes(make_sweep):
     ]
     assert cells[0].axes() == {
         "framework": "pytorch", "dataset": "mnist", "architecture": "lenet5", "recipe": "defaults", "seed": 0, "weights": "trained",
-        "control": "none", "runtime": "native", "quantization": "float32", "device": "localhost", "attack": "none",
+        "control": "none", "runtime": "native", "quantization": "float32", "device": "localhost", "corruption": "none", "attack": "none",
     }
 
 

@@ -218,6 +218,56 @@ def test_white_box_on_the_framework_and_transfer_on_what_is_converted(make_plan)
     assert "attack_eps" not in make_plan().cells[0].params
 
 
+def test_corrupted_inputs_are_made_once_for_all_models(make_plan):
+    made = make_plan(
+        {"framework": ["pytorch", "tensorflow"], "runtime": ["onnxruntime"], "quantization": ["float32", "static_int8"], "seed": [0, 1],
+         "corruption": ["none", "rotate(severity=5)"]},
+        evaluate={"examples": 20}, diagnose={"examples": 32},
+    )
+    assert kinds(made)["corrupt"] == 1
+    assert kinds(made)["evaluate"] == 2 * 2 * 2 * 3  # frameworks, seeds, corruptions; the source and two conversions
+    (corrupt,) = [stage for stage in made.stages.values() if stage.kind == "corrupt"]
+    assert corrupt.settings["corruption_settings"] == {"severity": 5, "seed": 0}
+    assert corrupt.settings["examples"] == 32  # the diagnosis reads more of them than the evaluation
+    at = {planned.cell.corruption: planned for planned in made.cells if planned.cell.quantization == "static_int8"}
+    corrupted, clean = at["rotate(severity=5)"], at["none"]
+    assert corrupted.stages["model"] == clean.stages["model"]  # trained and calibrated on the data set's own
+    evaluation = made.stages[corrupted.stages["evaluation"]]
+    assert {role: made.stages[key].inputs.get("corrupted") for role, key in evaluation.inputs.items() if role in ("source", "simulated")} == {
+        "source": corrupt.key, "simulated": corrupt.key,
+    }
+    assert evaluation.inputs["corrupted"] == made.stages[corrupted.stages["deployed_diagnosis"]].inputs["corrupted"] == corrupt.key
+    assert (corrupted.params["corruption"], corrupted.params["corruption_severity"]) == ("rotate(severity=5)", 5)
+
+
+def test_weights_that_were_taken_over_are_judged_on_corrupted_inputs_by_their_owner_on_them(make_plan):
+    made = make_plan({"framework": ["pytorch"], "weights": ["same"], "corruption": ["fog"]}, same_weights_from="tensorflow")
+    (planned,) = made.cells
+    own = made.stages[planned.stages["evaluation"]]
+    owner = made.stages[own.inputs["source"]]
+    assert own.settings["exact"] == "source"
+    assert owner.inputs["corrupted"] == own.inputs["corrupted"]
+    assert owner.inputs["model"] == made.stages[planned.stages["source"]].inputs["model"]
+    assert "corrupted" not in made.stages[made.stages[planned.stages["source"]].inputs["evaluation"]].inputs  # the proof is on clean ones
+
+
+@pytest.mark.parametrize(("grid", "reason"), [
+    ({"corruption": ["saturate"]}, "saturate is of images with 3 channels, and mnist has 1"),
+    ({"corruption": ["fog"], "attack": ["fgsm"]}, "attacks start from the data set's own images, not from corrupted ones"),
+])
+def test_corruptions_that_mean_nothing_here(make_plan, grid, reason):
+    assert only(make_plan(grid)).reason == reason
+
+
+def test_searches_for_disagreements_are_of_converted_models(make_plan):
+    made = make_plan({"runtime": ["native", "onnxruntime"], "attack": ["none", "fgsm"], "corruption": ["none", "fog"]}, search={"examples": 9})
+    searched = [planned for planned in made.cells if "search" in planned.stages]
+    assert [(planned.cell.runtime, planned.cell.attack, planned.cell.corruption) for planned in searched] == [("onnxruntime", "none", "none")]
+    stage = made.stages[searched[0].stages["search"]]
+    assert stage.inputs == {"model": searched[0].stages["model"], "twin": searched[0].stages["source"]}
+    assert (stage.settings["examples"], stage.settings["eps"], stage.settings["rounds"]) == (9, 0.1, 200)
+
+
 def test_where_adversarial_inputs_are_crafted(make_plan):
     """By default white-box ones on the source, whose set is carried over, and black-box ones on each model itself."""
     made = make_plan({
@@ -337,7 +387,7 @@ def test_the_params_of_a_row(make_plan):
     planned = only(make_plan(grid, data=data, train=train, threads=2, evaluate={"examples": 300}))
     axes = {
         "framework": "pytorch", "dataset": "mnist", "architecture": "lenet5", "recipe": "defaults", "seed": 5, "weights": "trained",
-        "control": "none", "runtime": "onnxruntime", "quantization": "float16", "device": "localhost", "attack": "none",
+        "control": "none", "runtime": "onnxruntime", "quantization": "float16", "device": "localhost", "corruption": "none", "attack": "none",
     }
     trained = {f"train_{name}": value for name, value in train.items()}
     assert planned.params == axes | trained | {

@@ -24,6 +24,7 @@ OWN = Attacked("pgd(eps=0.2)", 0.2, 0.5, 100)
     (Attacked("square", 0.2, 0.49, 100), []),  # one input of a hundred
     (Attacked("square", 0.2, 0.48, 100), ["undercut: square within eps 0.2 leaves 48.0%"]),
     (Attacked("square", 0.3, 0.1, 100), []),  # a larger ball
+    (Attacked("square", 0.2, 0.1, 10), []),  # other inputs
     (Attacked("square", 0.1, 0.6, 100), []),
     (Attacked("pgd(eps=0.1)", 0.1, 0.3, 100), ["undercut: pgd(eps=0.1) within eps 0.1 leaves 30.0%", "its success does not grow with eps"]),
 ])
