@@ -14,6 +14,7 @@ SHOWN_FACTS = ("host", "threads")
 EVALUATED_FACTS = ("parity", "parity_reason", "degenerate", "batch_invariant", "deterministic")
 FOUND_FACTS = {
     "diagnosis": ("diagnosis", "diagnosis"), "deployed_diagnosis": ("diagnosis", "deployed_diagnosis"), "trace": ("training", "training"),
+    "attack": ("engine", "engine"),
 }
 """What a stage found out in words, by its role: the fact, and the tag that it becomes."""
 INTERNAL_FACTS = ("backend",)

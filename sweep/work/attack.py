@@ -9,6 +9,8 @@ from sweep.errors import StageFailed
 from sweep.work import Outcome, Work, joined, outcomes
 
 FIGURE = "adversarial.png"
+ENGINE = "contract"
+"""What computes outputs and gradients: the contract of frameworks and runtimes, and none of the toolbox's own estimators."""
 
 
 def run(work: Work) -> Outcome:
@@ -27,7 +29,7 @@ def _craft(work: Work) -> Outcome:
         figures.adversarial(work.folder / FIGURE, made)
     _check_attacked(found)
     found |= {"attack_seconds": outcome["seconds"], "attack_queries": outcome["queries"]}
-    facts = {"access": work.settings["access"]}
+    facts = {"access": work.settings["access"], "engine": ENGINE}
     if flags := trust.of_model(outcome["repeat_difference"], outcome["zero_gradients"], outcome["right"]):
         facts["flags"] = "; ".join(flags)
     return {"metrics": found, "facts": facts} | ({"runs": runs["attacked"]} if "attacked" in runs else {})
