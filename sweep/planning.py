@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from sweep import attacks, components, corruptions, settings
+from sweep import attacking, attacks, components, corruptions, settings
 from sweep.axes import NO_ATTACK, NO_CONTROL, NO_CORRUPTION
 from sweep.contracts import Layers
 from sweep.errors import ConfigError
@@ -180,7 +180,7 @@ class _Planner:
         if self._measured(cell):
             stages["measurement"] = add.measure(cell, stages["model"], stages["source"], runtime, layers)
         if self._searched(cell, stages, layers):
-            stages["search"] = add.search(cell, stages["model"], stages["source"], runtime)
+            stages["search"] = attacking.search(add, cell, stages["model"], stages["source"], runtime)
         access = None
         if cell.attack != NO_ATTACK:
             stages["attack"], access = self._attacked(cell, layers, attack, stages, runtime)
@@ -200,13 +200,14 @@ class _Planner:
         if place not in (attacks.SOURCE, attacks.DEPLOYED, cell.framework):
             other = replace(cell, framework=place)
             source = add.source(other, layers)
-            return add.transfer(cell, model, add.craft(other, source, attack), runtime, f"transfer:{source}"), f"transfer:{source}"
+            access, crafted = f"transfer:{source}", attacking.craft(add, other, source, attack)
+            return attacking.transfer(add, cell, model, crafted, runtime, access), access
         if model == source:
-            return add.craft(cell, source, attack), access
+            return attacking.craft(add, cell, source, attack), access
         if place != attacks.DEPLOYED:
-            return add.transfer(cell, model, add.craft(cell, source, attack), runtime, TRANSFER), TRANSFER
+            return attacking.transfer(add, cell, model, attacking.craft(add, cell, source, attack), runtime, TRANSFER), TRANSFER
         access = attacks.STRAIGHT_THROUGH if access == attacks.WHITE_BOX else access
-        return add.attack_deployed(cell, model, source, attack, access, runtime), access
+        return attacking.attack_deployed(add, cell, model, source, attack, access, runtime), access
 
     def _can_be_held_against(self, cell: Cell, layers: Layers) -> bool:
         against = self.sweep.trace.against
