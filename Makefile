@@ -24,4 +24,5 @@ $(VENV)/installed: pyproject.toml constraints.txt
 
 $(VENV)/installed-test: $(VENV)/installed
 	$(RUN) -m pip install --quiet -c constraints.txt -e '.[test]'
+	$(RUN) -m pip install --quiet -c constraints.txt --no-deps torchattacks  # asks for a requests of 2021, and does without
 	touch $@

@@ -8,7 +8,7 @@
 
 import difflib
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -65,7 +65,7 @@ _RULES: dict[str, Rule] = {
     "num_random_init": Integer(0, 1_000),
     "restarts": Integer(1, 1_000),
     "batch_size": Integer(1, 100_000),
-    "p_init": Number(0.001, 0.999),
+    "p_init": Number(0.001, 0.8),  # a square as large as a small image has nowhere to go
     "overshoot": Number(0.0, 1.0),
     "candidates": Integer(2, 1_000),
     "init_eval": Integer(1, 100_000),
@@ -167,6 +167,7 @@ _ALL = (
     _attack(
         "auto_attack", "sweep.ensemble:AutoAttack", WHITE_BOX, {"max_iter": 100, "restarts": 5, "batch_size": 128},
         needs=("loss_gradient", "class_gradient"), targetable=False,
+        minimal=True,  # as its DeepFool, whose results ART lets lie beyond eps by a ten-thousandth
     ),
     # Moosavi-Dezfooli et al. 2016: over the nearest of the linearised class boundaries, again and again
     _attack(
@@ -218,6 +219,14 @@ def resolve(name: str, dataset: str, overrides: Mapping[str, Any]) -> dict[str, 
             f"attack {name} on {dataset}: eps_step {settings['eps_step']:g} exceeds eps {settings['eps']:g}; set eps_step too"
         )
     return settings
+
+
+def check_reach(name: str, settings: Mapping[str, Any], shape: Sequence[int]) -> None:
+    """Raises ValueError for an eps that reaches beyond images of this shape (H, W, C), whose values lie in [0, 1]."""
+    furthest = {"inf": 1.0, 2: math.sqrt(math.prod(shape)), 0: math.prod(shape[:2])}[settings["norm"]]
+    if settings["eps"] > furthest:
+        raise ValueError(f"attack {name}: eps is {settings['eps']:g}, but two images are at most {furthest:g} apart under norm "
+                         f"{settings['norm']!r}")
 
 
 def places(name: str, overrides: Mapping[str, Any]) -> set[str]:

@@ -13,7 +13,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import NamedTuple
 
-from sweep.axes import NO_CONTROL
+from sweep import variants
+from sweep.axes import NO_CONTROL, NO_CORRUPTION
 from sweep.claims import Group, frameworks_own, groups, seeds_of
 from sweep.paper import Claim, Number, Paper, Setup, Table, numbers
 from sweep.records import CellRecord
@@ -172,11 +173,15 @@ def _is_of(group: Group, number: Number, paper: Paper) -> bool:
 
 
 def _matches(group: Group, where: Mapping[str, Sequence[str]]) -> bool:
+    if "corruption" not in where and group.params.get("corruption", NO_CORRUPTION) != NO_CORRUPTION:
+        return False
     return all(_plain(axis, group.params.get(axis, "")) in values for axis, values in where.items())
 
 
 def _plain(axis: str, value: str) -> str:
-    """A framework stands without the version that the axis may carry."""
+    """A framework stands without the version that the axis may carry, an attack without the seed of its repeats."""
+    if axis == "attack":
+        return variants.without(value, "seed")
     return value.partition("@")[0] if axis in ("framework", "weights_from", "runtime") else value
 
 

@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 from typing import Any
 
-from sweep import trust
+from sweep import company, trust
 from sweep.axes import NO_CONTROL
 from sweep.grid import Cell
-from sweep.plan import Plan, PlannedCell
+from sweep.plan import Beside, Plan, PlannedCell
 from sweep.records import BROKEN, FAILED, OK, SKIPPED, CellRecord
 from sweep.scheduling import Outcome
 
@@ -42,7 +42,7 @@ def record(planned: PlannedCell, plan: Plan, outcomes: Mapping[str, Outcome], co
     tags = dict(common) | ({"access": planned.access} if planned.access else {})
     if planned.reason is not None:
         return CellRecord(planned.key, name, planned.params, tags | {"status": SKIPPED, "reason": planned.reason}, {}, keys)
-    tags |= _facts(planned, plan, outcomes) | _flags(planned, outcomes)
+    tags |= _facts(planned, plan, outcomes) | _flags(planned, plan, outcomes)
     failed = [key for key in keys if outcomes[key].status == FAILED and outcomes[key].failure_class != "upstream_failed"]
     if failed:
         first = outcomes[failed[0]]
@@ -65,8 +65,8 @@ def _metrics(planned: PlannedCell, plan: Plan, outcomes: Mapping[str, Outcome]) 
     found: dict[str, float] = {}
     if "probe" in planned.stages:
         return {name: value for name, value in outcomes[planned.stages["probe"]].metrics.items() if name != "stage_seconds"}
-    own_work = dict.fromkeys(key for role in ("model", "attack") if role in planned.stages for key in plan.upstream(planned.stages[role]))
-    for key in own_work:  # not what a measurement's reference took
+    own_work = plan.upstream(planned.stages["model"])
+    for key in [*own_work, *_attacking(planned, plan)]:  # not what a measurement's reference took
         for name, value in outcomes[key].metrics.items():
             if name.endswith("_seconds") and name != "stage_seconds":
                 found[name] = found.get(name, 0.0) + value  # a conversion may have several edges
@@ -87,18 +87,25 @@ def _metrics(planned: PlannedCell, plan: Plan, outcomes: Mapping[str, Outcome]) 
     return found
 
 
-def _flags(planned: PlannedCell, outcomes: Mapping[str, Outcome]) -> dict[str, str]:
-    """Why an attack's figures are not to be trusted, by its own model and by the other attacks on it."""
-    own = outcomes[planned.stages["attack"]] if "attack" in planned.stages else None
-    if own is None or own.status != OK:
+def _attacking(planned: PlannedCell, plan: Plan) -> list[str]:
+    """The attack's stage, behind that of the set that it carries over; what another model of the set took isn't the cell's."""
+    key = planned.stages.get("attack")
+    return [] if key is None else [*filter(None, [plan.stages[key].inputs.get("attack")]), key]
+
+
+def _flags(planned: PlannedCell, plan: Plan, outcomes: Mapping[str, Outcome]) -> dict[str, str]:
+    """Why an attack's figures are not to be trusted, by the model that it was crafted on and by the other attacks on the cell's."""
+    key = planned.stages.get("attack", "")
+    if not key or outcomes[key].status != OK:
         return {}
 
-    def attacked(attack: str, eps: float, outcome: Outcome) -> trust.Attacked:
-        return trust.Attacked(attack, eps, outcome.metrics["robust_accuracy"], int(outcome.metrics["attack_n"]))
+    def attacked(other: Beside) -> trust.Attacked:
+        found = outcomes[other.stage].metrics
+        return trust.Attacked(*other[:4], found["robust_accuracy"], int(found["attack_n"]))
 
-    others = [attacked(other.attack, other.eps, outcomes[other.stage]) for other in planned.beside if outcomes[other.stage].status == OK]
-    of_model = [own.facts["flags"]] if "flags" in own.facts else []
-    flags = [*of_model, *trust.among(attacked(planned.cell.attack, planned.params["attack_eps"], own), others)]
+    crafted = outcomes[plan.stages[key].inputs.get("attack", key)]
+    others = [attacked(other) for other in planned.beside if outcomes[other.stage].status == OK]
+    flags = [*trust.of_model(crafted.metrics), *trust.among(attacked(company.of(planned)), others)]
     return {"attack_flags": "; ".join(flags)} if flags else {}
 
 

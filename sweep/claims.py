@@ -8,8 +8,10 @@ trained and serve themselves are compared: a converted one, or one with another'
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from statistics import fmean
 from typing import NamedTuple
 
+from sweep import variants
 from sweep.axes import FLOAT64, NATIVE, NO_ATTACK, NO_CONTROL, ONE_ULP
 from sweep.plan import TRANSFER
 from sweep.records import OK, CellRecord
@@ -104,7 +106,7 @@ def pairs(found: Sequence[Group]) -> list[Pair]:
 def frameworks_own(group: Group) -> bool:
     """Whether a group is of models that their framework trained and serves itself, and that were attacked there."""
     params = group.params
-    return params["weights"] == "trained" and params.get("route") == NATIVE and params.get("access") != TRANSFER
+    return params["weights"] == "trained" and params.get("route") == NATIVE and not params.get("access", "").startswith("transfer")
 
 
 def compared(first: Group, second: Group) -> Comparison | None:
@@ -200,17 +202,21 @@ def _name(group: Group) -> tuple[str, str]:
 def _identity(row: CellRecord, metric: str) -> dict[str, str]:
     """What a row shares with its group."""
     of_an_attack = metric in ("robust_accuracy", "attack_success_rate")
-    found = {"control": NO_CONTROL} | {name: str(value) for name, value in row.params.items() if name != "seed"}
+    found = {"control": NO_CONTROL} | {name: str(value) for name, value in row.params.items() if name not in ("seed", "attack_seed")}
     if not of_an_attack:
         found = {name: value for name, value in found.items() if name != "attack" and not name.startswith("attack_")}
     elif found["attack"] != NO_ATTACK:
-        found["access"] = row.tags.get("access", "")
+        found |= {"attack": variants.without(found["attack"], "seed"), "access": row.tags.get("access", "")}
+        if found["access"].startswith("transfer:") and found["access"] != TRANSFER:
+            found["access"] = "transfer"  # from which stage is another for each seed; `attack_crafted_on` says whose
     return dict(sorted(found.items()))
 
 
 def _by_seed(rows: Sequence[CellRecord], metric: str) -> dict[int, float]:
-    """One value per training. The first of a row's stages is the training that all others rest on."""
-    of_training: dict[str, tuple[int, float]] = {}
+    """One value per training, the mean of an attack's repeats on it. The first of a row's stages is the training that all rest on."""
+    of_training: dict[str, dict[str, float]] = {}
+    seeds: dict[str, int] = {}
     for row in rows:
-        of_training.setdefault(row.stages[0], (int(row.params["seed"]), row.metrics[metric]))
-    return dict(of_training.values())
+        seeds[row.stages[0]] = int(row.params["seed"])
+        of_training.setdefault(row.stages[0], {}).setdefault(str(row.params.get("attack_seed")), row.metrics[metric])
+    return {seeds[training]: fmean(values.values()) for training, values in of_training.items()}

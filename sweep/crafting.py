@@ -71,8 +71,12 @@ def _within(row: Attack, settings: Mapping[str, Any], x: np.ndarray, found: np.n
     if not row.minimal:
         return found
     found = np.clip(found, 0, 1)
-    near = distances(settings["norm"], x, found) <= settings["eps"]
+    near = distances(settings["norm"], x, found) <= _most(settings["eps"])
     return np.where(near.reshape(-1, *[1] * (x.ndim - 1)), found, x)
+
+
+def _most(eps: float) -> float:
+    return eps * (1 + ROUNDING) + ROUNDING
 
 
 def distances(norm: str | int, x: np.ndarray, adversarial: np.ndarray) -> np.ndarray:
@@ -110,5 +114,5 @@ def _check_threat_model(name: str, settings: Mapping[str, Any], x: np.ndarray, a
     if adversarial.shape != x.shape or not np.all((adversarial >= 0) & (adversarial <= 1)):
         raise RuntimeError(f"attack {name} left the images' shape or their range [0, 1]")
     most = distances(settings["norm"], x, adversarial).max()
-    if most > settings["eps"] * (1 + ROUNDING) + ROUNDING:
+    if most > _most(settings["eps"]):
         raise RuntimeError(f"attack {name} moved an image by {most:g}, more than eps {settings['eps']:g} in norm {settings['norm']}")

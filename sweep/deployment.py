@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sweep.axes import NATIVE, NO_ATTACK
+from sweep.axes import NATIVE, NO_ATTACK, NO_CORRUPTION
 from sweep.parity import VERDICTS, WRONG
 from sweep.records import FAILED, OK, SKIPPED, CellRecord
 from sweep.sheet import Sheet
@@ -38,11 +38,11 @@ def deployments(rows: Sequence[CellRecord]) -> Sheet:
     """Every conversion, a line each, however often it was attacked."""
     data, shown = [], []
     seen: set[tuple[str, ...]] = set()
-    for row in rows:
+    for row in sorted(rows, key=lambda row: row.params.get("attack", NO_ATTACK) != NO_ATTACK):
         if row.tags["status"] != OK or not is_deployed(row):
             continue
         axes = {name: row.params[name] for name in (*SOURCE, *DEPLOYED) if name in row.params}
-        if row.params.get("attack", NO_ATTACK) != NO_ATTACK and tuple(axes.values()) in seen:
+        if tuple(axes.values()) in seen and row.params.get("attack", NO_ATTACK) != NO_ATTACK:
             continue
         seen.add(tuple(axes.values()))
         said = {"parity": row.tags.get("parity", ""), "diagnosis": row.tags.get("deployed_diagnosis", "")}
@@ -61,11 +61,11 @@ def deployments(rows: Sequence[CellRecord]) -> Sheet:
 
 def matrix(rows: Sequence[CellRecord]) -> Sheet:
     """A line for each framework, runtime and quantization, a column for each network: the worst verdict, or the class of a failure. Reasons
-    of failures and skips are in a table of their own."""
+    of failures and skips are in a table of their own. Of the data set's own inputs: corrupted ones may leave a sound model's ranges."""
     networks = list(dict.fromkeys(_network(row) for row in rows if is_deployed(row)))
     lines: dict[tuple[str, ...], dict[str, list[CellRecord]]] = {}
     for row in rows:
-        if is_deployed(row) and row.params.get("attack") == NO_ATTACK:
+        if is_deployed(row) and row.params.get("attack") == NO_ATTACK and row.params.get("corruption", NO_CORRUPTION) == NO_CORRUPTION:
             at = (framework_of(row), runtime_of(row), str(row.params["quantization"]))
             lines.setdefault(at, {}).setdefault(_network(row), []).append(row)
     data = [

@@ -15,7 +15,7 @@ class AutoAttack:
     """AutoPGD on the cross-entropy and on the difference of logits ratio, DeepFool, Square: each on the inputs that are still right.
 
     Croce & Hein 2020, section 5, has targeted AutoPGD and FAB in the second and third place; these are ART's (`AutoAttack` without
-    `attacks`), with the estimator's losses.
+    `attacks`), with the estimator's losses; the second where there are more than two classes.
     """
 
     def __init__(
@@ -23,9 +23,10 @@ class AutoAttack:
     ) -> None:
         ball = {"norm": norm, "eps": eps, "batch_size": batch_size, "verbose": False}
         steps = {"eps_step": eps / 4, "max_iter": max_iter, "nb_random_init": restarts}
-        attacks = [
-            AutoProjectedGradientDescent(estimator, **ball, **steps),
-            AutoProjectedGradientDescent(DifferenceOfLogitsRatio(estimator), **ball, **steps),
+        attacks = [AutoProjectedGradientDescent(estimator, **ball, **steps)]
+        if estimator.nb_classes > 2:  # of two the ratio is the same everywhere
+            attacks.append(AutoProjectedGradientDescent(DifferenceOfLogitsRatio(estimator), **ball, **steps))
+        attacks += [
             DeepFool(estimator, max_iter=max_iter, epsilon=1e-3, nb_grads=10, batch_size=batch_size, verbose=False),
             SquareAttack(estimator, **ball, max_iter=max_iter, nb_restarts=SQUARE_RESTARTS),
         ]

@@ -48,6 +48,8 @@ class Beside(NamedTuple):
     """Another cell's attack on the same model, within the same kind of ball: its end is awaited, its failure is its own affair."""
 
     attack: str
+    access: str
+    settings: Mapping[str, Any]  # but for eps, and the seed
     eps: float
     stage: str
 

@@ -1,16 +1,17 @@
 """From cells to a plan: each cell with the stages it is made of, or the reason why it can't run. Pure."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 from sweep import attacking, attacks, components, corruptions, settings
 from sweep.axes import NO_ATTACK, NO_CONTROL, NO_CORRUPTION
+from sweep.company import beside_each_other
 from sweep.contracts import Layers
 from sweep.errors import ConfigError
 from sweep.facts import Component, Facts
 from sweep.grid import Cell, DatasetFacts, expand, layers_of
-from sweep.plan import TRANSFER, Beside, Host, Plan, PlannedCell, PreparedData, digest
+from sweep.plan import TRANSFER, Host, Plan, PlannedCell, PreparedData, digest
 from sweep.schema import Sweep
 from sweep.staging import Staging
 from sweep.support import UNAVAILABLE, own_route, route, trainable, unsupported, unsupported_model, unsupported_operator
@@ -26,7 +27,7 @@ def make(sweep: Sweep, facts: Facts, data: Mapping[str, PreparedData], host: Hos
     cells = [planner.cell(cell) for cell in expand(sweep)]
     if not cells:
         raise ConfigError("exclude: every cell of the grid is excluded")
-    return Plan(_beside_each_other(cells), planner.staging.stages)
+    return Plan(beside_each_other(cells), planner.staging.stages)
 
 
 def _check_trace(sweep: Sweep, facts: Facts) -> None:
@@ -36,24 +37,6 @@ def _check_trace(sweep: Sweep, facts: Facts) -> None:
 
 def _starts_equal(cell: Cell) -> bool:
     return (cell.recipe, cell.weights, cell.control) == ("identical", "trained", NO_CONTROL)
-
-
-def _beside_each_other(cells: Sequence[PlannedCell]) -> list[PlannedCell]:
-    """The cells, each of an attack with all others' on the same model under the same norm."""
-    groups: dict[tuple[str, Any], dict[str, Beside]] = {}
-    attacked = [planned for planned in cells if "attack" in planned.stages]
-    for planned in attacked:
-        key = planned.stages["attack"]
-        groups.setdefault(_ball(planned), {}).setdefault(key, Beside(planned.cell.attack, planned.params["attack_eps"], key))
-    return [
-        replace(planned, beside=[other for key, other in groups[_ball(planned)].items() if key != planned.stages["attack"]])
-        if "attack" in planned.stages else planned
-        for planned in cells
-    ]
-
-
-def _ball(planned: PlannedCell) -> tuple[str, Any]:
-    return planned.stages["model"], planned.params["attack_norm"]
 
 
 class _Planner:
@@ -187,9 +170,9 @@ class _Planner:
         return PlannedCell(cell, digest(params), None, stages, params | {"route": way.name}, access)
 
     def _searched(self, cell: Cell, stages: Mapping[str, str], layers: Layers) -> bool:
-        """A search for disagreements starts from images as the data set has them, once for a converted model however it is attacked."""
-        plain = (cell.corruption, cell.attack) == (NO_CORRUPTION, NO_ATTACK)
-        return bool(self.sweep.search.examples) and plain and stages["model"] != stages["source"] and layers[0]["kind"] != "tokens"
+        """A search for disagreements starts from images as the data set has them: one for a converted model, however it is attacked and
+        whatever else it is evaluated on."""
+        return bool(self.sweep.search.examples) and stages["model"] != stages["source"] and layers[0]["kind"] != "tokens"
 
     def _attacked(
         self, cell: Cell, layers: Layers, attack: Mapping[str, Any], stages: Mapping[str, str], runtime: Component
@@ -200,7 +183,8 @@ class _Planner:
         if place not in (attacks.SOURCE, attacks.DEPLOYED, cell.framework):
             other = replace(cell, framework=place)
             source = add.source(other, layers)
-            access, crafted = f"transfer:{source}", attacking.craft(add, other, source, attack)
+            access = TRANSFER if cell.weights == "same" else f"transfer:{source}"
+            crafted = attacking.craft(add, other, source, attack)
             return attacking.transfer(add, cell, model, crafted, runtime, access), access
         if model == source:
             return attacking.craft(add, cell, source, attack), access
@@ -218,7 +202,10 @@ class _Planner:
             return {}
         name = cell.base("attack")
         try:
-            return attacks.resolve(name, cell.dataset, self.sweep.settings.attack.get(name, {}) | dict(cell.settings("attack")))
+            found = attacks.resolve(name, cell.dataset, self.sweep.settings.attack.get(name, {}) | dict(cell.settings("attack")))
+            if len(shape := self.data[cell.dataset].shape) == 3:
+                attacks.check_reach(name, found, shape)
+            return found
         except ValueError as error:
             raise ConfigError(f"settings.attack: {error}") from None
 

@@ -39,6 +39,12 @@ def base(text: str) -> str:
     return text.partition("(")[0]
 
 
+def without(text: str, setting: str) -> str:
+    """A value without one of its settings."""
+    found = parse(text)
+    return write(found.base, {name: value for name, value in found.settings.items() if name != setting})
+
+
 def write(name: str, settings: Mapping[str, Any]) -> str:
     """The one text of a value with these settings. Raises ValueError for a setting that has no plain text."""
     if not settings:

@@ -80,8 +80,8 @@ def plain(digits: Digits) -> Any:
     from torch import nn
 
     net = nn.Sequential(
-        nn.Conv2d(1, 6, 5), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(6, 16, 5), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(),
-        nn.Linear(256, 120), nn.ReLU(), nn.Linear(120, 84), nn.ReLU(), nn.Linear(84, CLASSES),
+        nn.Conv2d(1, 6, 5), nn.ReLU(inplace=True), nn.MaxPool2d(2), nn.Conv2d(6, 16, 5), nn.ReLU(inplace=True), nn.MaxPool2d(2), nn.Flatten(),
+        nn.Linear(256, 120), nn.ReLU(inplace=True), nn.Linear(120, 84), nn.ReLU(inplace=True), nn.Linear(84, CLASSES),
     )
     names = ("conv1", "conv2", "dense1", "dense2", "logits")
     kernels = {name: digits.weights[f"{name}/kernel"] for name in names}
@@ -109,6 +109,13 @@ def distances(x: np.ndarray, adversarial: np.ndarray) -> np.ndarray:
     return np.linalg.norm((adversarial.astype(np.float64) - x).reshape(len(x), -1), axis=1)
 
 
+class Attacked(NamedTuple):
+    """What an attack as a sweep runs it left: `label`, `clean` and `adversarial` images, logits `before` and `after`; and its metrics."""
+
+    arrays: dict[str, np.ndarray]
+    metrics: dict[str, float]
+
+
 class Workers:
     """The network in frameworks of any toolchain, attacked as a sweep does it: the model in one worker, the attacker in another."""
 
@@ -132,9 +139,8 @@ class Workers:
         np.save(proof / "logits.npy", framework.predict(model, first))
         np.save(proof / EXACT, reference.logits(digits.layers, digits.weights, first))
 
-    def crafted(self, value: str, name: str, settings: Mapping[str, Any]) -> dict[str, np.ndarray]:
-        """What `sweep.stages.attack` writes of an attack on all images: `adversarial`, and logits `before` and `after`, of a framework by
-        the value of the axis. Skips the test where its toolchain is not installed."""
+    def attacked(self, value: str, name: str, settings: Mapping[str, Any]) -> Attacked:
+        """An attack on all images in a framework, by the value of the axis. Skips the test where its toolchain is not installed."""
         offer = toolchain.offer("frameworks", value)
         assert offer is not None
         try:
@@ -149,9 +155,9 @@ class Workers:
             found = Work(stage, inputs, self._data, model, bench).call("transplant:run", settings=stage, data=self._data, out=str(model), **inputs)
             assert found["facts"]["proof"] == "holds"
         stage |= {"attack": name, "attack_settings": dict(settings), "examples": len(self._digits.x), "access": "white-box"}
-        attack.run(Work(stage, {"model": str(model)}, self._data, out, bench))
+        outcome = attack.run(Work(stage, {"model": str(model)}, self._data, out, bench))
         with np.load(out / "adversarial.npz") as made:
-            return dict(made)
+            return Attacked(dict(made), outcome["metrics"])
 
     def close(self) -> None:
         self._pool.close()

@@ -32,7 +32,7 @@ ORDER = (
     {"driver"},
     {"campaign", "planning", "store", "summary", "tune"},
     {"actors", "attacking", "cells", "ledger", "progress", "staging"},
-    {"collecting"},
+    {"collecting", "company"},
     {"claims", "execution", "gating", "scheduling", "sheet", "tracking"},
     {"artifacts", "recorded"},
     {"host", "records"},
@@ -49,12 +49,12 @@ ORDER = (
     {"checks", "hypotheses", "initial"},
     {"parity", "toolchain"},
     {"allowance"},
-    {"cache", "crafting", "corrupting", "formats", "operators", "simulation"},
+    {"cache", "crafting", "corrupting", "formats", "operators", "simulation", "trust"},
     {"ensemble", "mutating"},
     {"attacks", "corruptions", "estimator", "warping"},
     {
         "axes", "components", "energy", "epoch", "errors", "hostlock", "inputs", "interrupts", "layers",
-        "figures", "memory", "metrics", "quantization", "reference", "rules", "sources", "searching", "statistics", "timing", "trust", "variants",
+        "figures", "memory", "metrics", "quantization", "reference", "rules", "sources", "searching", "statistics", "timing", "variants",
     },
 )
 LEVEL = {name: number for number, names in enumerate(ORDER) for name in names}

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 
-from sweep import components, figures, metrics, trust
+from sweep import components, figures, metrics
 from sweep.errors import StageFailed
 from sweep.work import Outcome, Work, joined, outcomes
 
@@ -24,14 +24,15 @@ def _craft(work: Work) -> Outcome:
     outcome, runs = joined.call(work, "attack:craft", models, **arguments)
     with np.load(work.folder / "adversarial.npz") as made:
         found, columns = metrics.attack_outcome(made["label"], made["before"], made["after"], made["clean"], made["adversarial"])
-        queries = round(outcome["queries"])
+        queries = np.where(made["before"].argmax(axis=1) == made["label"], round(outcome["queries"]), 0)  # what is wrong isn't attacked
         outcomes.write(work.folder, metrics.outcome_columns(made["index"], made["label"], made["after"], columns, queries))
         figures.adversarial(work.folder / FIGURE, made)
     _check_attacked(found)
-    found |= {"attack_seconds": outcome["seconds"], "attack_queries": outcome["queries"]}
+    found |= {"attack_seconds": outcome["seconds"], "attack_queries": outcome["queries"], "attacked": outcome["right"]}
+    found["attack_repeat_difference"] = outcome["repeat_difference"]
+    if outcome["zero_gradients"] is not None:
+        found["attack_zero_gradients"] = outcome["zero_gradients"]
     facts = {"access": work.settings["access"], "engine": ENGINE}
-    if flags := trust.of_model(outcome["repeat_difference"], outcome["zero_gradients"], outcome["right"]):
-        facts["flags"] = "; ".join(flags)
     return {"metrics": found, "facts": facts} | ({"runs": runs["attacked"]} if "attacked" in runs else {})
 
 

@@ -16,6 +16,10 @@ from sweep.work import Work
 if TYPE_CHECKING:
     from sweep.workers import Shape, Worker
 
+BROKEN_LINE = ("EOFError", "ConnectionResetError", "BrokenPipeError", "FileNotFoundError", "ConnectionRefusedError")
+"""What the one who asks meets where a model's worker has died: the worker's own failure, seconds later at most, is the cause."""
+LAST_WORDS = 10.0
+
 
 @dataclass(frozen=True)
 class Model:
@@ -45,7 +49,7 @@ def call(work: Work, function: str, models: Sequence[Model], **arguments: Any) -
     Whichever worker dies takes the stage with it. Raises StageFailed.
     """
     bench, key = work.bench, secrets.token_bytes(32).hex()
-    failures: list[StageFailed] = []
+    failures: list[Exception] = []
     runs: dict[str, Any] = {}
     with tempfile.TemporaryDirectory(prefix="sweep-joined-") as private, contextlib.ExitStack() as stack:
         addresses = {model.role: os.path.join(private, model.role) for model in models}
@@ -58,8 +62,9 @@ def call(work: Work, function: str, models: Sequence[Model], **arguments: Any) -
                 given = {"settings": model.settings, "model": model.folder, "address": addresses[model.role], "key": key}
                 found = worker.call(f"sweep.stages.serve:{model.function}", given, bench.limits, bench.log)[0]
                 runs.update({model.role: found["runs"]} if "runs" in found else {})
-            except StageFailed as failure:
-                failures.append(failure)
+            except Exception as error:  # the one who asks would wait for it, or take what it answered for the whole
+                failures.append(error)
+                asking.end()
 
         threads = [threading.Thread(target=serve, args=pair) for pair in zip(models, serving, strict=True)]
         for thread in threads:
@@ -67,11 +72,17 @@ def call(work: Work, function: str, models: Sequence[Model], **arguments: Any) -
         try:
             outcome = asking.call(f"sweep.stages.{function}", {"models": addresses, "key": key, **arguments}, bench.limits, bench.log)[0]
         except StageFailed as failure:
-            for worker in serving if not isinstance(failure, Raised) else ():
-                worker.end()  # it waits for one who asks no more
+            cut_off = isinstance(failure, Raised) and failure.kind in BROKEN_LINE
             for thread in threads:
+                thread.join(LAST_WORDS if cut_off else 0)
+            cause = failures[0] if failures else failure
+            for thread, worker in zip(threads, serving, strict=True):
+                if thread.is_alive():
+                    worker.end()  # it waits for one who asks no more
                 thread.join()
-            raise failures[0] if failures and isinstance(failure, Raised) else failure from None
+            raise cause from None
         for thread in threads:
             thread.join()
+        if failures:
+            raise failures[0]
     return outcome, runs

@@ -45,11 +45,20 @@ def test_an_attack_that_another_undercuts_is_flagged(make_plan):
     square = made.cells[1].stages["attack"]
     outcomes[square] = replace(outcomes[square], metrics={"robust_accuracy": 0.05, "attack_n": 500.0})
     rows = [cells.record(planned, made, outcomes, {}) for planned in made.cells]
-    assert [row.tags.get("attack_flags") for row in rows] == ["undercut: square within eps 0.3 leaves 5.0%", None]
+    assert [row.tags.get("attack_flags") for row in rows] == ["undercut by a black box: square within eps 0.3 leaves 5.0%", None]
     outcomes[square] = replace(outcomes[square], status="failed", failure_class="attack_failed")
     assert "attack_flags" not in cells.record(made.cells[0], made, outcomes, {}).tags
-    outcomes[made.cells[0].stages["attack"]].facts["flags"] = "zero gradients: of 9 of 10 inputs"
+    fgsm = made.cells[0].stages["attack"]
+    found = {"robust_accuracy": 0.1, "attack_n": 500.0, "attacked": 10.0, "attack_zero_gradients": 9.0}
+    outcomes[fgsm] = replace(outcomes[fgsm], metrics=found)
     assert cells.record(made.cells[0], made, outcomes, {}).tags["attack_flags"] == "zero gradients: of 9 of 10 inputs"
+
+
+def test_another_frameworks_training_is_not_the_cells(make_plan):
+    made = make_plan({"attack": ["fgsm", "fgsm(crafted_on=tensorflow)"]})
+    own, carried = (cells.record(planned, made, outcomes_of(made), {}) for planned in made.cells)
+    assert own.metrics["train_seconds"] == carried.metrics["train_seconds"] == 10.0
+    assert carried.metrics["attack_seconds"] == 4.0
 
 
 def test_the_row_of_a_converted_attacked_and_measured_cell(make_plan):

@@ -259,13 +259,20 @@ def test_corruptions_that_mean_nothing_here(make_plan, grid, reason):
     assert only(make_plan(grid)).reason == reason
 
 
-def test_searches_for_disagreements_are_of_converted_models(make_plan):
-    made = make_plan({"runtime": ["native", "onnxruntime"], "attack": ["none", "fgsm"], "corruption": ["none", "fog"]}, search={"examples": 9})
-    searched = [planned for planned in made.cells if "search" in planned.stages]
-    assert [(planned.cell.runtime, planned.cell.attack, planned.cell.corruption) for planned in searched] == [("onnxruntime", "none", "none")]
-    stage = made.stages[searched[0].stages["search"]]
-    assert stage.inputs == {"model": searched[0].stages["model"], "twin": searched[0].stages["source"]}
+def test_searches_for_disagreements_are_one_for_each_converted_model(make_plan):
+    made = make_plan({"runtime": ["native", "onnxruntime"], "attack": ["none", "fgsm"], "corruption": ["none"]}, search={"examples": 9})
+    assert [("search" in planned.stages) for planned in made.cells] == [False, False, True, True]
+    (stage,) = [stage for stage in made.stages.values() if stage.kind == "search"]
+    assert stage.inputs == {"model": made.cells[2].stages["model"], "twin": made.cells[2].stages["source"]}
     assert (stage.settings["examples"], stage.settings["eps"], stage.settings["rounds"]) == (9, 0.1, 200)
+
+
+def test_balls_that_are_larger_than_the_images_are_refused(make_plan):
+    assert only(make_plan({"attack": ["pgd(eps=28.0,eps_step=1.0,norm=2)"]})).reason is None  # the diagonal of 784 values
+    with pytest.raises(ConfigError, match="attack pgd: eps is 28.1, but two images are at most 28 apart under norm 2"):
+        make_plan({"attack": ["pgd(eps=28.1,eps_step=1.0,norm=2)"]})
+    with pytest.raises(ConfigError, match="attack single_pixel: eps is 785, but two images are at most 784 apart under norm 0"):
+        make_plan({"attack": ["single_pixel(eps=785)"]})
 
 
 def test_where_adversarial_inputs_are_crafted(make_plan):
@@ -299,7 +306,7 @@ def test_where_adversarial_inputs_are_crafted(make_plan):
 def test_an_attacks_row_waits_for_the_others_on_its_model(make_plan):
     made = make_plan({"runtime": ["native", "onnxruntime"], "attack": ["none", "fgsm", "square", "deepfool", "fgsm(eps=0.1)"]})
     fgsm = made.cells[1]
-    assert [(other.attack, other.eps) for other in fgsm.beside] == [("square", 0.3), ("fgsm(eps=0.1)", 0.1)]  # deepfool's ball is another
+    assert [(other.attack, other.eps, other.access) for other in fgsm.beside] == [("square", 0.3, "score"), ("fgsm(eps=0.1)", 0.1, "white-box")]  # deepfool's ball is another
     assert all(made.stages[other.stage].inputs["model"] == fgsm.stages["model"] for other in fgsm.beside)
     assert made.cells[0].beside == ()
 

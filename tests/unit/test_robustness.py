@@ -54,11 +54,42 @@ def test_success_ranks_and_repeats():
     assert (lines["fgsm", "a 1.0"]["low"], lines["fgsm", "a 1.0"]["high"]) == pytest.approx((0.1206, 0.6458), abs=1e-4)
 
 
-def test_what_is_carried_over_has_no_rank_beside_what_sees_the_model():
-    rows = [row("a", "a", "pgd"), row("b", "b", "pgd", access="transfer:abc")]
-    found = {"a": outcomes(ALL, [0] * 10), "b": outcomes(ALL, [1] * 10)}
+def test_what_is_carried_over_has_a_rate_and_no_rank():
+    rows = [
+        row("a", "a", "fgsm"), row("b", "b", "fgsm"),
+        row("a2", "a", "pgd(crafted_on=c)", access="transfer:abc"), row("b2", "b", "pgd(crafted_on=c)", access="transfer:def"),
+    ]
+    found = {"a": outcomes(ALL, [0] * 10), "b": outcomes(ALL, ALL), "a2": outcomes(ALL, ALL), "b2": outcomes(ALL, [0] * 10)}
     lines = robustness(rows, found).data
-    assert [(line["access"], line["P"], line["R"]) for line in lines] == [("white-box", None, None), ("transfer", None, None)]
+    assert [(line["access"], line["success_rate"], line["P"], line["R"]) for line in lines] == [
+        ("white-box", 1, 1, 1), ("white-box", 0, 0, 0), ("transfer", 0, None, None), ("transfer", 1, None, None),
+    ]
+
+
+def test_an_attack_that_a_model_lacks_leaves_no_sum():
+    rows = [row("a", "a", "pgd"), row("b", "b", "pgd"), row("a2", "a", "square")]
+    found = {"a": outcomes(ALL, [0] * 10), "b": outcomes(ALL, ALL), "a2": outcomes(ALL, ALL)}
+    lines = robustness(rows, found).data
+    assert [(line["attack"], line["framework"], line["P"], line["R"]) for line in lines] == [
+        ("pgd", "a 1.0", 1, None), ("pgd", "b 1.0", 0, None), ("square", "a 1.0", None, None),
+    ]
+
+
+def test_each_attack_has_inputs_of_its_own():
+    """One that is slow takes few; where all models were wrong on all of them, it says so."""
+    rows = [row("a", "a", "fgsm"), row("b", "b", "fgsm"), row("a2", "a", "boundary"), row("b2", "b", "boundary")]
+    few = outcomes(ALL, ALL).head(2)
+    found = {"a": outcomes(ALL, ALL), "b": outcomes(NOT_LAST, NOT_LAST), "a2": few, "b2": few}
+    assert [(line["attack"], line["inputs"]) for line in robustness(rows, found).data] == [("fgsm", 9), ("fgsm", 9), ("boundary", 2), ("boundary", 2)]
+    found["b2"] = outcomes([0] * 10, ALL).head(2)
+    assert [line["success %"] for line in robustness(rows, found).shown][2:] == ["no input that all answer right"] * 2
+
+
+def test_other_settings_are_no_repeats():
+    rows = [row(f"{name}{eps}", name, "square", attack_eps=eps) for name in "ab" for eps in ("0.1", "0.3")]
+    found = {f"{name}{eps}": outcomes(ALL, [0] * 10 if eps == "0.3" else ALL) for name in "ab" for eps in ("0.1", "0.3")}
+    lines = robustness(rows, found).data
+    assert [(line["repeats"], line["success_rate"]) for line in lines] == [(1, 0), (1, 0), (1, 1), (1, 1)]
 
 
 def test_models_that_differ_in_more_than_their_framework_are_not_compared():

@@ -14,25 +14,47 @@ from sweep.trust import Attacked, among, of_model
     (0.0, 40, ["zero gradients: of 40 of 100 inputs"]),
 ])
 def test_what_a_models_own_answers_say(repeat, zeros, flags):
-    assert of_model(repeat, zeros, 100) == flags
+    figures = {"attack_repeat_difference": repeat, "attacked": 100.0} | ({} if zeros is None else {"attack_zero_gradients": float(zeros)})
+    assert of_model(figures) == flags
 
 
-OWN = Attacked("pgd(eps=0.2)", 0.2, 0.5, 100)
+def test_what_was_not_measured_says_nothing():
+    assert of_model({"robust_accuracy": 0.5}) == []
 
 
-@pytest.mark.parametrize(("other", "flags"), [
-    (Attacked("square", 0.2, 0.49, 100), []),  # one input of a hundred
-    (Attacked("square", 0.2, 0.48, 100), ["undercut: square within eps 0.2 leaves 48.0%"]),
-    (Attacked("square", 0.3, 0.1, 100), []),  # a larger ball
-    (Attacked("square", 0.2, 0.1, 10), []),  # other inputs
-    (Attacked("square", 0.1, 0.6, 100), []),
-    (Attacked("pgd(eps=0.1)", 0.1, 0.3, 100), ["undercut: pgd(eps=0.1) within eps 0.1 leaves 30.0%", "its success does not grow with eps"]),
+PGD = {"attack": "pgd", "attack_norm": "inf"}
+OWN = Attacked("pgd(eps=0.2)", "white-box", PGD, 0.2, 0.5, 100)
+
+
+def other(share, eps=0.2, access="white-box", settings=None, n=100, attack="fgsm"):
+    return Attacked(attack, access, settings or {"attack": attack}, eps, share, n)
+
+
+@pytest.mark.parametrize(("beside", "flags"), [
+    (other(0.49), []),  # one input of a hundred
+    (other(0.48), ["undercut: fgsm within eps 0.2 leaves 48.0%"]),
+    (other(0.48, access="score"), ["undercut by a black box: fgsm within eps 0.2 leaves 48.0%"]),
+    (other(0.1, eps=0.3), []),  # a larger ball
+    (other(0.6, eps=0.1), []),
+    (other(0.1, n=10), ["undercut: fgsm within eps 0.2 leaves 10.0%"]),  # Wilson: at most 40 %
+    (other(0.3, n=10), []),  # at most 60 %
+    (other(0.3, eps=0.1, settings=PGD), ["undercut: fgsm within eps 0.1 leaves 30.0%", "its success does not grow with eps"]),
+    (other(0.5, eps=0.1, settings=PGD), ["its success does not grow with eps"]),
+    (other(0.5, eps=0.15, settings=PGD), []),  # hardly a larger ball
+    (other(0.5, eps=0.1, settings=PGD, access="transfer:same-weights"), []),
+    (other(0.5, eps=0.1, settings=PGD | {"attack_targeted": True}), []),
 ])
-def test_what_other_attacks_on_the_model_say(other, flags):
-    assert among(OWN, [other]) == flags
+def test_what_other_attacks_on_the_model_say(beside, flags):
+    assert among(OWN, [beside]) == flags
 
 
-def test_the_strongest_is_named():
-    others = [Attacked("square", 0.2, 0.3, 100), Attacked("auto_attack", 0.2, 0.0, 100), Attacked("fgsm", 0.2, 0.6, 100)]
-    assert among(OWN, others) == ["undercut: auto_attack within eps 0.2 leaves 0.0%"]
+def test_which_one_is_named():
+    others = [other(0.3, attack="square", access="score"), other(0.0, attack="auto_attack"), other(0.6)]
+    assert among(OWN, others) == ["undercut by a black box: square within eps 0.2 leaves 30.0%"]  # the sign of masked gradients
+    carried = OWN._replace(access="transfer:same-weights")
+    assert among(carried, others) == ["undercut: auto_attack within eps 0.2 leaves 0.0%"]
     assert among(OWN, []) == []
+
+
+def test_where_nothing_is_left_nothing_can_grow():
+    assert among(OWN._replace(robust_accuracy=0.0), [other(0.0, eps=0.1, settings=PGD)]) == []
