@@ -17,7 +17,8 @@ SOURCE = ("model", "framework", "framework_version", "dataset", "architecture", 
 DEPLOYED = ("runtime", "runtime_version", "quantization", "route", "device")
 FIGURES = (
     "accuracy", "source_accuracy", "disagreement", "parity_decided_disagreements", "logit_diff_p50", "logit_diff_p90", "logit_diff_p99",
-    "logit_diff_max", "parity_tolerance", "clipped_outputs", "model_size_bytes", "latency_ratio",
+    "logit_diff_max", "parity_tolerance", "clipped_outputs", "model_size_bytes", "latency_ratio", "search_found_share",
+    "search_random_share",
 )
 SHARES = 100.0
 
@@ -51,10 +52,13 @@ def deployments(rows: Sequence[CellRecord]) -> Sheet:
             "accuracy": _percent(row, "accuracy"), "of source": _percent(row, "source_accuracy"), "flips": _percent(row, "disagreement"),
             "p50": _figure(row, "logit_diff_p50"), "p99": _figure(row, "logit_diff_p99"), "max": _figure(row, "logit_diff_max"),
             "tolerance": _figure(row, "parity_tolerance"), "KB": _figure(row, "model_size_bytes", 1e-3),
+            "searched": _percent(row, "search_found_share"), "at random": _percent(row, "search_random_share"),
+            "because": row.tags.get("parity_reason", ""),
         })
     notes = [
         "Accuracy and flips (answers that differ from the source's) in percent. Differences are of logits; the tolerance is for the "
-        "largest one of a float row, and for the 99th percentile of an integer row.",
+        "largest one of a float row, and for the 99th percentile of an integer row. Searched: from how many test images a search led to "
+        "an input on which source and conversion disagree, and as many changes at random.",
     ]
     return Sheet("deployments", "Deployed models against their sources", data, shown, notes)
 

@@ -5,7 +5,9 @@ model whatever ART hands over (it computes partly in float64), gradients per exa
 the batch an example is in.
 """
 
+from collections import deque
 from collections.abc import Callable, Sequence
+from hashlib import blake2b
 from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
@@ -20,8 +22,13 @@ ClassGradient = Callable[[np.ndarray, np.ndarray | None], np.ndarray]
 """Images, and one class per example or None, to d logit / d images: (N, H, W, C), or (N, classes, H, W, C) for None."""
 
 
+PREDICTIONS_KEPT, GRADIENTS_KEPT = 3, 1
+"""Calls whose answers are remembered. ART's Square asks three times for most inputs of an iteration, and its DeepFool for those that are
+done until the last of a batch is: four in five, and three in four, of their queries were repeats."""
+
+
 class Queries(NamedTuple):
-    """What an attack has asked of a model so far, ART's own checks of success included."""
+    """What an attack has asked of a model so far, ART's own checks of success included, and repeats of what it had just asked left out."""
 
     forward: int  # inputs whose logits were computed
     gradient: int  # (input, output) pairs whose gradient was computed; the output is the loss or one class
@@ -38,6 +45,7 @@ class BlackBox(ClassifierMixin, NeuralNetworkMixin, BaseEstimator):
         self._input_shape = tuple(input_shape)
         self.nb_classes = classes
         self.queries = Queries(0, 0)
+        self._predictions = _Memory(PREDICTIONS_KEPT)
 
     @property
     def input_shape(self) -> tuple[int, ...]:
@@ -46,8 +54,13 @@ class BlackBox(ClassifierMixin, NeuralNetworkMixin, BaseEstimator):
 
     def predict(self, x: np.ndarray, batch_size: int = 128, **kwargs: Any) -> np.ndarray:
         """Logits float32 (N, classes). The model batches by itself: `batch_size` is ART's and changes nothing."""
-        self._count(forward=len(x))
-        return _own(self._predict(_images(x)))
+        images = _images(x)
+
+        def answer(chosen: list[int]) -> np.ndarray:
+            self._count(forward=len(chosen))
+            return _own(self._predict(images[chosen]))
+
+        return self._predictions.recall([_key(image) for image in images], answer)
 
     def fit(self, x: np.ndarray, y: np.ndarray, batch_size: int = 128, nb_epochs: int = 20, **kwargs: Any) -> NoReturn:
         """ART's base asks for it; training is not the business of an attack."""
@@ -90,18 +103,23 @@ class WhiteBox(ClassGradientsMixin, LossWhiteBox):
     ) -> None:
         super().__init__(predict, input_shape, classes, loss_gradient)
         self._class_gradient = class_gradient
+        self._gradients = _Memory(GRADIENTS_KEPT)
 
     def class_gradient(self, x: np.ndarray, label: Any = None, **kwargs: Any) -> np.ndarray:
         """d logit / dx, float32: (N, classes, H, W, C), or (N, 1, H, W, C) for a label: one for all inputs or one for each.
 
         Raises FloatingPointError for NaN.
         """
-        if label is None:
-            self._count(gradient=len(x) * self.nb_classes)
-            return _own(self._class_gradient(_images(x), None), gradient=True)
-        self._count(gradient=len(x))
-        labels = np.array(np.broadcast_to(label, (len(x),)), dtype=np.int64)
-        return _own(self._class_gradient(_images(x), labels), gradient=True)[:, np.newaxis]
+        images = _images(x)
+        labels = None if label is None else np.array(np.broadcast_to(label, (len(x),)), dtype=np.int64)
+
+        def answer(chosen: list[int]) -> np.ndarray:
+            of = None if labels is None else labels[chosen]
+            self._count(gradient=len(chosen) * (self.nb_classes if of is None else 1))
+            return _own(self._class_gradient(images[chosen], of), gradient=True)
+
+        found = self._gradients.recall([_key(*each) for each in zip(images, *([] if labels is None else [labels]), strict=True)], answer)
+        return found if labels is None else found[:, np.newaxis]
 
 
 class DifferenceOfLogitsRatio(WhiteBox):
@@ -156,6 +174,29 @@ def wrap(
     if class_gradient is None:
         return LossWhiteBox(predict, input_shape, classes, loss_gradient)
     return WhiteBox(predict, input_shape, classes, loss_gradient, class_gradient)
+
+
+class _Memory:
+    """Answers to the inputs of the last calls, an array's row for each."""
+
+    def __init__(self, calls: int) -> None:
+        self._kept: deque[dict[bytes, np.ndarray]] = deque(maxlen=calls)
+
+    def recall(self, keys: list[bytes], answer: Callable[[list[int]], np.ndarray]) -> np.ndarray:
+        """The rows for these keys, a copy, since ART writes into what it gets; `answer` gives those at the places where a key is new."""
+        found = {key: kept[key] for kept in self._kept for key in keys if key in kept}
+        places: dict[bytes, int] = {}
+        for place, key in enumerate(keys):
+            if key not in found:
+                places.setdefault(key, place)
+        if places:
+            found.update(zip(places, answer(list(places.values())), strict=True))
+        self._kept.append({key: found[key] for key in keys})
+        return np.stack([found[key] for key in keys])
+
+
+def _key(*arrays: np.ndarray) -> bytes:
+    return blake2b(b"".join(array.tobytes() for array in arrays), digest_size=16).digest()
 
 
 def _reduced(losses: np.ndarray, reduction: str) -> np.ndarray:

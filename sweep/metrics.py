@@ -108,6 +108,7 @@ def attack_outcome(labels, before, after, x, x_adv):
     predicted right before and isn't after.
 
     attack_n                 inputs
+    attack_clean_accuracy    share of them that is right before the attack
     robust_accuracy          share of all attack_n that is right after the attack; what was wrong before counts, as wrong or (an attack may
                              correct it) as it is after
     attack_success_rate      successes over the inputs that were right before; absent where there was none
@@ -124,7 +125,9 @@ def attack_outcome(labels, before, after, x, x_adv):
     linf, l2 = np.abs(change).max(axis=1), np.sqrt(np.square(change).sum(axis=1))
     right_before, right_after = predicted_before == labels, predicted_after == labels
     success = right_before & ~right_after
-    metrics = {"attack_n": len(labels), "robust_accuracy": float(np.mean(right_after))}
+    metrics = {
+        "attack_n": len(labels), "attack_clean_accuracy": float(np.mean(right_before)), "robust_accuracy": float(np.mean(right_after)),
+    }
     if right_before.any():
         metrics["attack_success_rate"] = float(success.sum() / right_before.sum())
     if success.any():

@@ -158,19 +158,22 @@ def attacked(rows: Sequence[CellRecord]) -> Sheet:
             **{name: row.params[name] for name in MODEL if name in row.params},
             "attack": row.params["attack"], "access": row.tags["access"],
             "norm": row.params["attack_norm"], "eps": row.params["attack_eps"],
-            "inputs": n, "robust_accuracy": share, "low": interval.low, "high": interval.high,
+            "inputs": n, "clean": row.metrics.get("attack_clean_accuracy"),
+            "robust_accuracy": share, "low": interval.low, "high": interval.high,
             "queries": row.metrics.get("attack_queries"), "flags": row.tags.get("attack_flags", ""),
         })
     shown = [
-        {name: str(value) for name, value in line.items() if name not in (*FIGURES, "robust_accuracy", "queries")} | {
+        {name: str(value) for name, value in line.items() if name not in (*FIGURES, "clean", "robust_accuracy", "queries")} | {
             "eps": f"{float(line['eps']):.4g}",
+            "before %": "" if line["clean"] is None else f"{line['clean'] * SHARES:.1f}",
             "robust %": f"{line['robust_accuracy'] * SHARES:.1f} [{line['low'] * SHARES:.1f}, {line['high'] * SHARES:.1f}]",
-            "queries": "" if line["queries"] is None else f"{line['queries']:.0f}", "inputs": str(line["inputs"]), "flags": line["flags"],
+            "queries": "" if line["queries"] is None else f"{line['queries']:.1f}", "inputs": str(line["inputs"]), "flags": line["flags"],
         }
         for line in data
     ]
     notes = [
-        "Robust accuracy is the share of all attacked inputs that is right after the attack, with 95 % intervals (Wilson) over the inputs. "
-        "A set that was carried over (transfer) gives an upper bound: it was not made for this model. Queries are per input.",
+        "Before and robust are the shares of all attacked inputs that are right before the attack and after it, the latter with 95 % "
+        "intervals (Wilson) over the inputs. A set that was carried over (transfer) gives an upper bound: it was not made for this model. "
+        "Queries are per attacked input.",
     ]
     return Sheet("attacks", "Attacked models", data, shown, notes)

@@ -30,7 +30,8 @@ class Figure(NamedTuple):
 
 
 FIGURES = (
-    Figure("accuracy", "accuracy", 4), Figure("flips", "disagreement", 4), Figure("robust", "robust_accuracy", 3),
+    Figure("accuracy", "accuracy", 4), Figure("flips", "disagreement", 4),
+    Figure("attacked", "attack_clean_accuracy", 3), Figure("robust", "robust_accuracy", 3),
     Figure("searched", "search_found_share", 3),
     Figure("p50 ms", "latency_p50_ms", 4), Figure("ratio", "latency_ratio", 2), Figure("KB", "model_size_bytes", 0, 1e-3),
     Figure("right", "probes_right", 0), Figure("wrong", "probes_wrong", 0), Figure("unsupported", "probes_unsupported", 0),
@@ -59,6 +60,9 @@ def print_plan(console: Console, name: str, plan: Plan, usable: Mapping[str, Fin
     if len(skipped) > REASONS:
         console.print(f"  and {len(skipped) - REASONS} more reasons")
     left = [stage for key, stage in plan.stages.items() if key not in usable and key not in lost]
+    if not plan.stages:
+        console.print("  nothing can run: every cell is skipped")
+        return
     if not left:
         console.print("  nothing new: every stage that can run was done before")
         return

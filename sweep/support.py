@@ -97,7 +97,7 @@ def unsupported_model(cell: Cell, facts: Facts, shape: Sequence[int], dtype: str
     if reason := check_inputs(model, tuple(shape), dtype):
         return reason
     if cell.attack != NO_ATTACK:
-        return f"{cell.attack} needs a framework's gradients, and {cell.model} is a file"
+        return f"{cell.attack} needs to know how inputs are laid out and scaled, and of {cell.model}, which is a file, nothing says so"
     if own_route(own, runtime) is None:
         return f"{own.name} can't be given on as {' or '.join(runtime.facts['accepts'])}, which {runtime.name} needs"
     if cell.base("quantization") not in runtime.facts["quantizations"]:

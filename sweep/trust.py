@@ -14,8 +14,8 @@ from sweep.statistics import share_interval
 REPEAT_LEAST = 1e-4
 """Of the largest logit: far above what another order of float32 sums does, far below what noise that defends does."""
 ZERO_LEAST = 0.01
-UNDERCUT_LEAST = 0.01
-"""Of the inputs, and more than one: two attacks that are equally strong differ by as much."""
+UNDERCUT_LEAST, UNDERCUT_FEWEST = 0.01, 5
+"""Of the inputs, and so many: of fewer that one attack turned and the other did not, none the other way round, a sign test says nothing."""
 GROWN, LEFT_LEAST = 1.5, 0.05
 """A ball so many times larger has room for more successes, where so much robust accuracy is left."""
 
@@ -67,4 +67,4 @@ def _same_but_eps(other: Attacked, own: Attacked) -> bool:
 def _clearly_less(other: Attacked, own: Attacked) -> bool:
     if other.n != own.n:  # the start of the same list: another draw of inputs, as it were
         return share_interval(other.robust_accuracy, other.n).high < own.robust_accuracy
-    return round((own.robust_accuracy - other.robust_accuracy) * own.n) > max(1, UNDERCUT_LEAST * own.n)
+    return round((own.robust_accuracy - other.robust_accuracy) * own.n) >= max(UNDERCUT_FEWEST, UNDERCUT_LEAST * own.n)

@@ -114,6 +114,7 @@ def test_attack_outcome():
     found, columns = metrics.attack_outcome(labels, before, after, x, x_adv)
     assert found == {
         "attack_n": 4,
+        "attack_clean_accuracy": 0.75,
         "robust_accuracy": 0.5,  # the second and the third
         "attack_success_rate": 2 / 3,  # the first and the last, of three
         "perturbation_linf_mean": (0.5 + 0.125) / 2,
@@ -127,13 +128,13 @@ def test_attack_outcome():
 def test_an_attack_on_a_model_that_is_always_wrong_has_no_success_rate():
     x = np.zeros((1, 1, 1, 1))
     found, _ = metrics.attack_outcome(np.array([1]), np.array([[1, 0]]), np.array([[1, 0]]), x, x)
-    assert found == {"attack_n": 1, "robust_accuracy": 0.0}
+    assert found == {"attack_n": 1, "attack_clean_accuracy": 0.0, "robust_accuracy": 0.0}
 
 
 def test_an_attack_without_success_has_a_rate_of_zero_and_no_perturbation():
     x = np.zeros((1, 1, 1, 1))
     found, _ = metrics.attack_outcome(np.array([0]), np.array([[1, 0]]), np.array([[1, 0]]), x, x)
-    assert found == {"attack_n": 1, "robust_accuracy": 1.0, "attack_success_rate": 0.0}
+    assert found == {"attack_n": 1, "attack_clean_accuracy": 1.0, "robust_accuracy": 1.0, "attack_success_rate": 0.0}
 
 
 def test_outcome_columns():

@@ -105,5 +105,5 @@ def test_attacked_models():
     made.metrics.update(robust_accuracy=1 / 3, attack_n=9.0, attack_queries=41.0)
     (line,) = attacked([made, row("b", "b", "none", access="")]).shown
     assert {name: line[name] for name in ("attack", "access", "eps", "inputs", "robust %", "queries", "flags")} == {
-        "attack": "pgd", "access": "score", "eps": "0.1", "inputs": "9", "robust %": "33.3 [12.1, 64.6]", "queries": "41", "flags": "undercut",
+        "attack": "pgd", "access": "score", "eps": "0.1", "inputs": "9", "robust %": "33.3 [12.1, 64.6]", "queries": "41.0", "flags": "undercut",
     }

@@ -31,9 +31,9 @@ def other(share, eps=0.2, access="white-box", settings=None, n=100, attack="fgsm
 
 
 @pytest.mark.parametrize(("beside", "flags"), [
-    (other(0.49), []),  # one input of a hundred
-    (other(0.48), ["undercut: fgsm within eps 0.2 leaves 48.0%"]),
-    (other(0.48, access="score"), ["undercut by a black box: fgsm within eps 0.2 leaves 48.0%"]),
+    (other(0.46), []),  # four inputs of a hundred: 1/16 by chance
+    (other(0.45), ["undercut: fgsm within eps 0.2 leaves 45.0%"]),
+    (other(0.45, access="score"), ["undercut by a black box: fgsm within eps 0.2 leaves 45.0%"]),
     (other(0.1, eps=0.3), []),  # a larger ball
     (other(0.6, eps=0.1), []),
     (other(0.1, n=10), ["undercut: fgsm within eps 0.2 leaves 10.0%"]),  # Wilson: at most 40 %
