@@ -245,7 +245,7 @@ def test_which_records_count(records, counted):
 @pytest.mark.parametrize("failure_class", sorted(FAILURE_CLASSES))
 def test_failures_that_the_environment_is_to_blame_for_never_count(failure_class):
     own = {"train_failed", "diverged", "transplant_failed", "convert_failed", "load_failed", "inference_failed", "measure_failed",
-           "attack_failed", "diagnose_failed", "crash_signal"}
+           "attack_failed", "diagnose_failed", "corrupt_failed", "crash_signal"}
     counted = reusable(TWO, {"a": finished("a", "failed", failure_class)})
     assert counted.keys() == ({"a"} if failure_class in own else set())
 
