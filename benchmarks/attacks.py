@@ -33,7 +33,6 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))  # the network i
 
 import numpy as np
 import torch
-from art.attacks import evasion
 from art.estimators.classification import PyTorchClassifier, TensorFlowV2Classifier
 from digits import CLASSES, SHAPE, Digits, Workers, distances, images, learnt, plain, tensor, wrapped
 
@@ -82,9 +81,7 @@ def native(framework: str, attack: str, digits: Digits) -> Way:
         loss = tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True)
         model = TensorFlowV2Classifier(model=built.model, loss_object=loss, input_shape=SHAPE, **whole)
     row, settings = attacks.ROWS[attack], attacks.resolve(attack, "mnist", SETTINGS[attack])
-    named = {key: row.arguments.get(key, key) for key in settings if key not in ("seed", "target", attacks.CRAFTED_ON)}
-    arguments = {argument: np.inf if settings[key] == "inf" else settings[key] for key, argument in named.items() if argument}
-    made = getattr(evasion, row.art_class.partition(":")[2])(model, **arguments, **row.constants)
+    made = crafting.made(row, settings, model)
     given = digits.x if framework != "pytorch" else np.ascontiguousarray(digits.x.transpose(0, 3, 1, 2))
 
     def craft() -> np.ndarray:

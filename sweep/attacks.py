@@ -6,13 +6,12 @@
 `sweep.crafting` runs them; whoever plans a sweep reads the table without ART.
 """
 
-import difflib
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from sweep.rules import Choice, Distance, Integer, Name, Number, Rule
+from sweep.rules import Choice, Distance, Integer, Name, Number, Rule, alternatives, parsed
 
 DISTRIBUTION = "adversarial-robustness-toolbox"
 """The package that crafts; its version is part of what an attack is."""
@@ -237,27 +236,16 @@ def places(name: str, overrides: Mapping[str, Any]) -> set[str]:
 
 def _parse(name: str, settings: Mapping[str, Any]) -> dict[str, Any]:
     if name not in ROWS:
-        raise ValueError(f"there is no attack {name!r}{_nearest(name, ROWS)}")
-    row, parsed = ROWS[name], {}
-    for key, value in settings.items():
-        if key not in row.rules:
-            raise ValueError(f"attack {name}: there is no setting {key!r} (given {value!r}){_nearest(key, row.rules)}")
-        try:
-            parsed[key] = row.rules[key].parse(value)
-        except ValueError:
-            raise ValueError(f"attack {name}: {key} is {value!r}, but must be {row.rules[key]}") from None
-    norm = parsed.get("norm", row.norm)
+        raise ValueError(f"there is no attack {name!r}{alternatives(name, ROWS)}")
+    row = ROWS[name]
+    found = parsed("attack", name, settings, row.rules)
+    norm = found.get("norm", row.norm)
     for key in ("eps", "eps_step"):
-        if parsed.get(key, 0) > _LARGEST.get(norm, math.inf):
+        if found.get(key, 0) > _LARGEST.get(norm, math.inf):
             raise ValueError(f"attack {name}: {key} is {settings[key]!r}, but must be at most {_LARGEST[norm]:g} under norm {norm!r}")
-        if norm != row.norm and key in row.rules and key not in parsed:
+        if norm != row.norm and key in row.rules and key not in found:
             raise ValueError(f"attack {name}: norm is {norm!r}, so {key} must be set too: its default holds for norm {row.norm!r}")
-    if parsed.get("targeted", False) != (parsed.get("target", NO_TARGET) != NO_TARGET):
-        raise ValueError(f"attack {name}: targeted is {parsed.get('targeted', False)!r} and target {parsed.get('target', NO_TARGET)!r}: "
+    if found.get("targeted", False) != (found.get("target", NO_TARGET) != NO_TARGET):
+        raise ValueError(f"attack {name}: targeted is {found.get('targeted', False)!r} and target {found.get('target', NO_TARGET)!r}: "
                          "a targeted attack needs a target, and no other has one")
-    return parsed
-
-
-def _nearest(word: object, valid: Mapping[str, Any]) -> str:
-    close = difflib.get_close_matches(str(word), valid, n=1)
-    return f"; did you mean {close[0]!r}?" if close else f"; there are {', '.join(valid)}"
+    return found

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from sweep import variants
 from sweep.axes import FLOAT64, NATIVE, NO_ATTACK, NO_CONTROL, ONE_ULP
-from sweep.plan import TRANSFER
+from sweep.plan import carried_over, kind_of_access
 from sweep.records import OK, CellRecord
 from sweep.statistics import (
     ALPHA,
@@ -106,7 +106,7 @@ def pairs(found: Sequence[Group]) -> list[Pair]:
 def frameworks_own(group: Group) -> bool:
     """Whether a group is of models that their framework trained and serves itself, and that were attacked there."""
     params = group.params
-    return params["weights"] == "trained" and params.get("route") == NATIVE and not params.get("access", "").startswith("transfer")
+    return params["weights"] == "trained" and params.get("route") == NATIVE and not carried_over(params.get("access", ""))
 
 
 def compared(first: Group, second: Group) -> Comparison | None:
@@ -206,9 +206,7 @@ def _identity(row: CellRecord, metric: str) -> dict[str, str]:
     if not of_an_attack:
         found = {name: value for name, value in found.items() if name != "attack" and not name.startswith("attack_")}
     elif found["attack"] != NO_ATTACK:
-        found |= {"attack": variants.without(found["attack"], "seed"), "access": row.tags.get("access", "")}
-        if found["access"].startswith("transfer:") and found["access"] != TRANSFER:
-            found["access"] = "transfer"  # from which stage is another for each seed; `attack_crafted_on` says whose
+        found |= {"attack": variants.without(found["attack"], "seed"), "access": kind_of_access(row.tags.get("access", ""))}
     return dict(sorted(found.items()))
 
 

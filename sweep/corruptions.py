@@ -11,12 +11,11 @@ Vision", the same for 28x28 grey ones). Of MNIST-C's levels one per corruption i
 stays clear: where further levels go far beyond, those here end at the default. `chosen` is what this table adds.
 """
 
-import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from sweep.rules import Integer, Rule
+from sweep.rules import Integer, Rule, alternatives, parsed
 
 DISTRIBUTIONS = ("numpy", "scipy", "pillow")
 """The packages that draw, filter and compress; their versions are part of what a corruption is."""
@@ -191,18 +190,5 @@ def resolve(name: str, overrides: Mapping[str, Any]) -> dict[str, Any]:
 
 def _parse(name: str, settings: Mapping[str, Any]) -> dict[str, Any]:
     if name not in ROWS:
-        raise ValueError(f"there is no corruption {name!r}{_nearest(name, ROWS)}")
-    parsed = {}
-    for key, value in settings.items():
-        if key not in _RULES:
-            raise ValueError(f"corruption {name}: there is no setting {key!r} (given {value!r}){_nearest(key, _RULES)}")
-        try:
-            parsed[key] = _RULES[key].parse(value)
-        except ValueError:
-            raise ValueError(f"corruption {name}: {key} is {value!r}, but must be {_RULES[key]}") from None
-    return parsed
-
-
-def _nearest(word: object, valid: Mapping[str, Any]) -> str:
-    close = difflib.get_close_matches(str(word), valid, n=1)
-    return f"; did you mean {close[0]!r}?" if close else f"; there are {', '.join(valid)}"
+        raise ValueError(f"there is no corruption {name!r}{alternatives(name, ROWS)}")
+    return parsed("corruption", name, settings, _RULES)

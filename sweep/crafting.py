@@ -29,7 +29,7 @@ def craft(name: str, settings: Mapping[str, Any], estimator: Any, x: np.ndarray,
     """
     row, x = ROWS[name], np.asarray(x, np.float32)
     starts = max(1, settings.get(STARTS, 1))
-    attack = _made(row, settings if starts == 1 else {**settings, STARTS: 1}, estimator)
+    attack = made(row, settings if starts == 1 else {**settings, STARTS: 1}, estimator)
     aims = y if settings["target"] == NO_TARGET else targets(settings["target"], logits, y)
     left, adversarial = np.flatnonzero(logits.argmax(axis=1) == y), x.copy()
     with _seeded(settings["seed"]):
@@ -53,8 +53,8 @@ def targets(rule: str, logits: np.ndarray, y: np.ndarray) -> np.ndarray:
     return np.where(np.arange(classes) == y[:, np.newaxis], np.inf, logits).argmin(axis=1)
 
 
-def _made(row: Attack, settings: Mapping[str, Any], estimator: Any) -> Any:
-    """ART's attack with its arguments."""
+def made(row: Attack, settings: Mapping[str, Any], estimator: Any) -> Any:
+    """ART's attack on an estimator, with the row's arguments."""
     module, _, class_name = row.art_class.partition(":")
     named = {key: row.arguments.get(key, key) for key in settings if key not in ("seed", "target", CRAFTED_ON)}
     arguments = {argument: settings[key] for key, argument in named.items() if argument}

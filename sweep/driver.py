@@ -222,8 +222,7 @@ def _wanted(sweep: schema.Sweep) -> dict[str, set[str]]:
 
 
 def _crafted_on(sweep: schema.Sweep, attack: str) -> set[str]:
-    name, settings = variants.parse(attack)
-    return attacks.places(name, sweep.settings.attack.get(name, {}) | dict(settings)) if name != NO_ATTACK else set()
+    return attacks.places(variants.base(attack), sweep.attack_settings(attack)) if attack != NO_ATTACK else set()
 
 
 def _usable(plan: Plan, finished: dict[str, Finished], ledger: Ledger) -> dict[str, Finished]:

@@ -8,7 +8,18 @@ from typing import Any, NamedTuple
 
 from sweep.grid import Cell
 
-TRANSFER = "transfer:same-weights"
+CARRIED_OVER = "transfer"
+TRANSFER = f"{CARRIED_OVER}:same-weights"
+
+
+def carried_over(access: str) -> bool:
+    """Whether adversarial inputs were crafted on another model than the one that they were put to."""
+    return access.startswith(CARRIED_OVER)
+
+
+def kind_of_access(access: str) -> str:
+    """Without the stage that a set is from, which is another for each model and seed; the attack's `crafted_on` says whose it is."""
+    return CARRIED_OVER if carried_over(access) and access != TRANSFER else access
 
 
 class Host(NamedTuple):

@@ -202,7 +202,7 @@ class _Planner:
             return {}
         name = cell.base("attack")
         try:
-            found = attacks.resolve(name, cell.dataset, self.sweep.settings.attack.get(name, {}) | dict(cell.settings("attack")))
+            found = attacks.resolve(name, cell.dataset, self.sweep.attack_settings(cell.attack))
             if len(shape := self.data[cell.dataset].shape) == 3:
                 attacks.check_reach(name, found, shape)
             return found

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sweep import attacks, variants
 from sweep.axes import NO_ATTACK
-from sweep.plan import TRANSFER
+from sweep.plan import carried_over, kind_of_access
 from sweep.records import OK, CellRecord
 from sweep.sheet import Sheet
 from sweep.statistics import share_interval
@@ -77,9 +77,9 @@ def _ranked(alike: Mapping[str, str], models: Mapping[str, Mapping[_Attack, Sequ
         attack: {model: _success(found[attack], common[attack]) for model, found in models.items() if attack in found}
         for attack in kinds if common[attack]
     }
-    of_all = [attack for attack, by_model in rates.items() if not _carried_over(attack) and len(by_model) == len(models)]
+    of_all = [attack for attack, by_model in rates.items() if not carried_over(attack.access) and len(by_model) == len(models)]
     ranks = {attack: _relative(rates[attack]) for attack in of_all}
-    complete = all(attack in ranks for attack in kinds if not _carried_over(attack))
+    complete = all(attack in ranks for attack in kinds if not carried_over(attack.access))
     shown = {name: alike[name] for name in MODEL if name in alike}
     lines: list[dict[str, Any]] = []
     for attack in kinds:
@@ -106,15 +106,8 @@ def _alike(row: CellRecord) -> tuple[tuple[str, str], ...]:
 
 
 def _attack(row: CellRecord) -> _Attack:
-    access = row.tags["access"]
-    if access.startswith("transfer:") and access != TRANSFER:
-        access = "transfer"  # from which stage is another for each model; `crafted_on` in the attack's name says whose
     settings = {name: str(value) for name, value in row.params.items() if name.startswith("attack_") and name != "attack_seed"}
-    return _Attack(variants.without(row.params["attack"], "seed"), access, tuple(sorted(settings.items())))
-
-
-def _carried_over(attack: _Attack) -> bool:
-    return attack.access.startswith("transfer")
+    return _Attack(variants.without(row.params["attack"], "seed"), kind_of_access(row.tags["access"]), tuple(sorted(settings.items())))
 
 
 def _randomised(row: CellRecord) -> bool:

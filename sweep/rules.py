@@ -1,6 +1,8 @@
 """What a setting may be, and the one form in which it is kept."""
 
+import difflib
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, Protocol
@@ -92,3 +94,22 @@ class Number:
 
     def __str__(self) -> str:
         return f"a number from {self.low:g} to {self.high:g}"
+
+
+def parsed(kind: str, name: str, settings: Mapping[str, Any], rules: Mapping[str, Rule]) -> dict[str, Any]:
+    """Settings of a row in their one form. Raises ValueError that names the row, the key, the value and what would be valid."""
+    found = {}
+    for key, value in settings.items():
+        if key not in rules:
+            raise ValueError(f"{kind} {name}: there is no setting {key!r} (given {value!r}){alternatives(key, rules)}")
+        try:
+            found[key] = rules[key].parse(value)
+        except ValueError:
+            raise ValueError(f"{kind} {name}: {key} is {value!r}, but must be {rules[key]}") from None
+    return found
+
+
+def alternatives(word: object, valid: Mapping[str, Any]) -> str:
+    """What to say after a wrong word: the nearest valid one, or all of them."""
+    close = difflib.get_close_matches(str(word), valid, n=1)
+    return f"; did you mean {close[0]!r}?" if close else f"; there are {', '.join(valid)}"

@@ -232,6 +232,11 @@ class Sweep(Strict):
         checks.values(self)
         return self
 
+    def attack_settings(self, attack: str) -> dict[str, Any]:
+        """What is said of an attack, on the axis or else in `settings`."""
+        name, chosen = variants.parse(attack)
+        return {**self.settings.attack.get(name, {}), **chosen}
+
     def training(self, dataset: str, architecture: str) -> Training:
         """The training settings of one data set and architecture."""
         chosen = self.train.model_dump() | self.settings.dataset.get(dataset, {}) | self.settings.architecture.get(architecture, {})

@@ -180,9 +180,8 @@ def _attackable(cell: Cell, sweep: Sweep, layers: Layers, facts: Facts) -> str |
         return f"{cell.attack} changes images within [0, 1], and {cell.dataset} has token ids"
     if facts.attacks.missing:
         return f"{UNAVAILABLE}: attacks need {facts.attacks.name} ({facts.attacks.missing})"
-    name, chosen = cell.base("attack"), cell.settings("attack")
-    framework = facts.frameworks[cell.framework]
-    for place in attacks.places(name, sweep.settings.attack.get(name, {}) | dict(chosen)) - {cell.framework}:
+    name, framework = cell.base("attack"), facts.frameworks[cell.framework]
+    for place in attacks.places(name, sweep.attack_settings(cell.attack)) - {cell.framework}:
         framework, other = facts.frameworks[place], replace(cell, framework=place)
         if framework.missing:
             return unavailable("framework", framework)
